@@ -1,0 +1,1 @@
+"""dspine_cluster: speculative decoding across machines, served by Ray Serve."""

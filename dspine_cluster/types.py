@@ -1,0 +1,99 @@
+"""The values that travel between layers: sampling parameters, requests and what a round yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+PAGE_TOKENS = 16
+"""Consecutive cached tokens in one page."""
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    """An end-of-sequence token, a stop token or a stop string."""
+    LENGTH = "length"
+    """`max_tokens` or the context limit was reached."""
+    ABORT = "abort"
+    """The caller went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen. The distribution is defined in the order bias and penalties, temperature, top-k,
+    top-p, min-p, renormalise."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 keeps all."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopConditions:
+    """When a request ends."""
+
+    max_tokens: int
+    """Output tokens at most, forced ones included."""
+    min_tokens: int = 0
+    stop_strings: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One generation as a verifier replica receives it."""
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    stop: StopConditions
+    forced_output_ids: tuple[int, ...] = ()
+    """Output tokens already given to the caller by another replica; they count as output everywhere."""
+    priority: int = 0
+    """Smaller is served first; equal priorities in order of arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    num_rounds: int = 0
+    """Decoding rounds, drafted or plain; the token that prefill yields belongs to none."""
+    proposed_tokens: int = 0
+    verified_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOutput:
+    """What one round gave a request. The last item of a stream carries `finish_reason` and the final usage."""
+
+    token_ids: tuple[int, ...]
+    """Committed output tokens of this round, in order; may be empty in the last item."""
+    text: str
+    """Text that became certain; partial stop strings and partial UTF-8 are held back."""
+    accepted_tokens: int = 0
+    """How many of `token_ids`, from the start, were accepted proposals."""
+    finish_reason: FinishReason | None = None
+    usage: Usage = field(default_factory=Usage)
