@@ -1,0 +1,174 @@
+"""What a verifier and a drafter say to each other. Bulk travels as numpy arrays; nothing here is pickled.
+
+A message that cannot be built (`ValueError`) cannot be received either: a channel treats it as a broken
+protocol.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta, Struct
+
+PROTOCOL_VERSION = 1
+
+Uid: TypeAlias = Annotated[int, Meta(ge=0, lt=2**63)]
+Position: TypeAlias = Annotated[int, Meta(ge=0, lt=2**40)]
+Text: TypeAlias = Annotated[str, Meta(max_length=256)]
+Key: TypeAlias = Annotated[bytes, Meta(max_length=64)]
+
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+
+
+class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
+    """Who is speaking: the first message of each side, part of the handshake."""
+
+    protocol: int
+    role: Text
+    """`verifier` or `drafter`."""
+    target: Text
+    """Fingerprint."""
+    drafter: Text
+    """Fingerprint."""
+    tokenizer: Text
+    """Fingerprint."""
+    epoch: Text
+    """Differs after every restart of the speaker."""
+    features_dtype: Text = "float32"
+    """dtype of the rows of `Features`, by its torch name; meant for the drafter."""
+
+
+class Open(Struct, frozen=True, forbid_unknown_fields=True, tag="open"):
+    """A request attaches to the drafter. Uids are never reused on a channel."""
+
+    uid: Uid
+    page_keys: list[Key] = []
+
+
+class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", eq=False):
+    """Features of the committed tokens at positions start .. start + count - 1, in any order of ranges."""
+
+    uid: Uid
+    start: Position
+    rows: UInt8Array
+    """uint8 [count, row_bytes]: the raw bytes of each row in `Hello.features_dtype`."""
+
+    def __post_init__(self) -> None:
+        _check(self.rows.ndim == 2 and self.rows.size > 0, "rows must be [count, row_bytes] and not empty")
+
+    @property
+    def end(self) -> int:
+        """First position after the rows."""
+        return self.start + len(self.rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """What these rows cost in byte credits."""
+        return self.rows.nbytes
+
+
+class DraftItem(Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """One request's block to draft."""
+
+    uid: Uid
+    round: Position
+    """Number of the round; `Proposals` repeats it."""
+    anchor: Annotated[int, Meta(ge=0, lt=2**31)]
+    """Token id."""
+    position: Position
+    """Absolute position n of the anchor; the context is positions 0 .. n - 1, or a suffix of them."""
+    num_proposals: Annotated[int, Meta(ge=1, le=4096)]
+    temperature: float
+    """0 is greedy."""
+    seed: Annotated[int, Meta(ge=-(2**63), lt=2**63)] | None
+    output_index: Position
+    """Output position of the first proposal; with `seed` it fixes the noise."""
+
+    def __post_init__(self) -> None:
+        _check(
+            math.isfinite(self.temperature) and self.temperature >= 0.0, "temperature must be finite and >= 0"
+        )
+
+
+class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft"):
+    """Draft these blocks, all of one round of the sender's batch."""
+
+    items: Annotated[list[DraftItem], Meta(min_length=1, max_length=65536)]
+
+
+class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals", eq=False):
+    """Drafted blocks of R requests: P proposals each, with the K numbers each was drawn from."""
+
+    uids: list[Uid]
+    rounds: list[Position]
+    tokens: Int32Array
+    """int32 [R, P]."""
+    candidates: Int32Array | None
+    """int32 [R, P, K]; None when every request is greedy."""
+    probs: Float32Array | None
+    """float32 [R, P, K]: q, the proposal distribution over `candidates`; None with them."""
+    confidence: Float32Array
+    """float32 [R, P]: untempered row probability of each proposal."""
+    draft_s: float
+    """Seconds that the draft took, waiting not included."""
+
+    def __post_init__(self) -> None:
+        R = len(self.uids)
+        _check(len(self.rounds) == R, "rounds must be as many as uids")
+        _check(self.tokens.ndim == 2 and self.tokens.shape[0] == R, "tokens must be [R, P]")
+        _check(self.confidence.shape == self.tokens.shape, "confidence must be [R, P]")
+        _check(_is_probability(self.confidence), "confidence must lie in [0, 1]")
+        _check((self.candidates is None) == (self.probs is None), "candidates and probs come together")
+        if self.candidates is not None and self.probs is not None:
+            _check(
+                self.candidates.ndim == 3 and self.candidates.shape[:2] == self.tokens.shape,
+                "candidates must be [R, P, K]",
+            )
+            _check(self.probs.shape == self.candidates.shape, "probs must be [R, P, K]")
+            _check(_is_probability(self.probs), "probs must lie in [0, 1]")
+        _check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
+
+
+class Need(Struct, frozen=True, forbid_unknown_fields=True, tag="need"):
+    """The drafter cannot draft for `uid` before it has the features of positions start .. end - 1."""
+
+    uid: Uid
+    start: Position
+    end: Position
+
+    def __post_init__(self) -> None:
+        _check(self.start < self.end, "start must be below end")
+
+
+class Busy(Struct, frozen=True, forbid_unknown_fields=True, tag="busy"):
+    """The drafter is overloaded: no draft for these requests in these rounds."""
+
+    uids: list[Uid]
+    rounds: list[Position]
+
+    def __post_init__(self) -> None:
+        _check(len(self.uids) == len(self.rounds), "rounds must be as many as uids")
+
+
+class Close(Struct, frozen=True, forbid_unknown_fields=True, tag="close"):
+    """The request has left: the drafter frees its pages."""
+
+    uid: Uid
+
+
+Message: TypeAlias = Open | Features | Draft | Proposals | Need | Busy | Close
+"""Everything that travels after the handshake."""
+
+
+def _is_probability(values: Float32Array) -> bool:
+    return bool(((values >= 0.0) & (values <= 1.0 + 1e-4)).all())
+
+
+def _check(condition: bool, rule: str) -> None:
+    if not condition:
+        raise ValueError(rule)
