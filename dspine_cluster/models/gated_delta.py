@@ -1,0 +1,41 @@
+"""The Gated DeltaNet layer: projections and gated norm around the recurrence that the cache runs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dspine_cluster.models.cache import Cache, GatedDeltaWeights
+from dspine_cluster.models.config import GatedDeltaConfig
+from dspine_cluster.models.layers import GatedRMSNorm
+
+
+class GatedDeltaNet(nn.Module):
+    """`layer` counts Gated DeltaNet layers from 0."""
+
+    def __init__(self, config: GatedDeltaConfig, hidden_size: int, eps: float, layer: int) -> None:
+        super().__init__()
+        self.config = config
+        self.layer = layer
+        self.in_proj_qkv = nn.Linear(hidden_size, config.conv_dim, bias=False)
+        self.in_proj_z = nn.Linear(hidden_size, config.value_dim, bias=False)
+        self.in_proj_a = nn.Linear(hidden_size, config.num_value_heads, bias=False)
+        self.in_proj_b = nn.Linear(hidden_size, config.num_value_heads, bias=False)
+        # A Conv1d for its parameter's name and shape only: the cache convolves.
+        self.conv1d = nn.Conv1d(
+            config.conv_dim, config.conv_dim, config.conv_kernel, groups=config.conv_dim, bias=False
+        )
+        self.A_log = nn.Parameter(torch.zeros(config.num_value_heads))
+        self.dt_bias = nn.Parameter(torch.ones(config.num_value_heads))
+        self.norm = GatedRMSNorm(config.value_head_dim, eps)
+        self.out_proj = nn.Linear(config.value_dim, hidden_size, bias=False)
+
+    def forward(self, x: Tensor, cache: Cache) -> Tensor:
+        """`[num_tokens, hidden_size]` to the same."""
+        weights = GatedDeltaWeights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, self.config)
+        mixed = cache.gated_delta(
+            self.layer, self.in_proj_qkv(x), self.in_proj_a(x), self.in_proj_b(x), weights
+        )
+        gate = self.in_proj_z(x).view_as(mixed)  # [num_tokens, num_value_heads, value_head_dim]
+        out: Tensor = self.out_proj(self.norm(mixed, gate).flatten(1))
+        return out

@@ -1,0 +1,93 @@
+"""Norms, rotary embedding and MLP that targets and drafters share."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * w over the last dim, in fp32 up to the weight; `[..., dim]` to the same shape and dtype."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * _normalise(x.float(), self.eps).to(x.dtype)
+
+
+class ZeroCentredRMSNorm(nn.Module):
+    """x / rms(x) * (1 + w) over the last dim, in fp32; `[..., dim]` to the same shape and dtype."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (_normalise(x.float(), self.eps) * (1.0 + self.weight.float())).to(x.dtype)
+
+
+class GatedRMSNorm(nn.Module):
+    """x / rms(x) * w * silu(gate), normalised before the gate; x and gate `[..., dim]` to the same shape."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
+        normed = self.weight * _normalise(x.float(), self.eps).to(x.dtype)
+        return (normed * F.silu(gate.float())).to(x.dtype)
+
+
+class MLP(nn.Module):
+    """SwiGLU: `[n, hidden_size]` to `[n, hidden_size]`."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Rotary(NamedTuple):
+    """Angles of a pass, in the activation dtype."""
+
+    cos: Tensor  # [num_tokens, 1, rotary_dim / 2]
+    sin: Tensor  # [num_tokens, 1, rotary_dim / 2]
+
+    @classmethod
+    def at(cls, positions: Tensor, rotary_dim: int, theta: float, dtype: torch.dtype) -> Rotary:
+        """Angles at absolute `positions` `[num_tokens]` (int64)."""
+        frequencies = _frequencies(rotary_dim, theta, positions.device)
+        angles = (positions[:, None].float() * frequencies).unsqueeze(1)
+        return cls(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Rotate the first `rotary_dim` of every head (half-split): `[num_tokens, num_heads, head_dim]` to the same."""
+        half = self.cos.shape[-1]
+        first, second, rest = x.split((half, half, x.shape[-1] - 2 * half), -1)
+        turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
+        return torch.cat((*turned, rest), -1)
+
+
+@functools.lru_cache(maxsize=16)
+def _frequencies(rotary_dim: int, theta: float, device: torch.device) -> Tensor:
+    with torch.inference_mode(False), torch.device(device):
+        exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim
+        return 1.0 / theta**exponents  # [rotary_dim / 2]
+
+
+def _normalise(x: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)

@@ -1,0 +1,257 @@
+"""Plain torch gated delta rule (Yang et al., arXiv 2412.06464, chunk form), differentiable; production's path on CPUs.
+
+Names of dimensions: B requests, T tokens, Hk key heads, Hv value heads, G = Hv / Hk value heads a key head,
+Dk and Dv head dims, N chunks of C tokens. The inputs are *raw*: `mixed_qkv` before the convolution, `a` and `b` before
+their gates, so that a pass can be replayed from what it was given.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK_TOKENS = 64
+NORM_EPS = 1e-6
+
+
+class _Heads(NamedTuple):
+    """Inputs of the delta rule, fp32, key heads kept apart from the G value heads that share them."""
+
+    query: Tensor  # [B, Hk, 1, T, Dk], normalised and scaled
+    key: Tensor  # [B, Hk, 1, T, Dk], normalised
+    value: Tensor  # [B, Hk, G, T, Dv]
+    log_decay: Tensor  # [B, Hk, G, T]
+    beta: Tensor  # [B, Hk, G, T]
+
+
+def prefill(
+    mixed_qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    conv_weight: Tensor,
+    A_log: Tensor,  # noqa: N803
+    dt_bias: Tensor,
+    *,
+    num_key_heads: int,
+    key_head_dim: int,
+    state: Tensor | None = None,
+    conv_state: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run many tokens of each request and advance its state.
+
+    Args:
+        mixed_qkv: `[B, T, 2 * Hk * Dk + Hv * Dv]`, raw [query | key | value], right-padded.
+        a, b: `[B, T, Hv]`, raw inputs of decay and write strength.
+        conv_weight: `[conv_dim, kernel]`, depthwise.
+        A_log, dt_bias: `[Hv]`.
+        state: `[B, Hv, Dk, Dv]` fp32 before the first token; None is an empty past.
+        conv_state: `[B, kernel - 1, conv_dim]`, the raw inputs before the first token; None is an empty past.
+        lengths: `[B]` int, valid tokens a row; the rest neither touches state nor yields anything but finite numbers.
+
+    Returns:
+        Output `[B, T, Hv, Dv]` in the dtype of `mixed_qkv`, then the state and convolution state after each row's
+        last valid token (new tensors).
+    """
+    if lengths is not None:
+        mixed_qkv, a, b = (_zero_beyond(x, lengths) for x in (mixed_qkv, a, b))
+    num_past = conv_weight.shape[1] - 1
+    window = _with_past(mixed_qkv, conv_state, num_past)  # [B, num_past + T, conv_dim]
+    with torch.autocast(mixed_qkv.device.type, enabled=False):
+        log_decay, beta = _gates(a, b, A_log, dt_bias)
+        if lengths is not None:
+            log_decay, beta = _zero_beyond(log_decay, lengths), _zero_beyond(beta, lengths)
+        heads = _split_heads(_convolve(window, conv_weight), log_decay, beta, num_key_heads, key_head_dim)
+        out, new_state = _chunked(heads, state)
+    new_conv_state = _last_inputs(window, num_past, lengths)
+    return out.to(mixed_qkv.dtype), new_state, new_conv_state
+
+
+def verify(
+    mixed_qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    conv_weight: Tensor,
+    A_log: Tensor,  # noqa: N803
+    dt_bias: Tensor,
+    *,
+    num_key_heads: int,
+    key_head_dim: int,
+    state: Tensor,
+    conv_state: Tensor,
+    pending_qkv: Tensor,
+    pending_a: Tensor,
+    pending_b: Tensor,
+    num_pending: Tensor,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs for W new tokens after replaying the accepted inputs of an earlier pass; new tokens never reach the state.
+
+    `state` and `conv_state` lie before the pending inputs. Row i rolls them forward by its first `num_pending[i]`
+    (0..P) pending inputs in the closed form S' = S e^{G_n} + sum_{i<=n} e^{G_n - G_i} k_i v_i^T, in the same pass that
+    computes the new tokens. W = 1 is plain decoding. Cost grows with P + W: pass no more pending columns than the batch
+    uses.
+
+    Args:
+        mixed_qkv: `[B, W, conv_dim]`; a, b: `[B, W, Hv]`: the new tokens, raw.
+        state: `[B, Hv, Dk, Dv]` fp32; conv_state: `[B, kernel - 1, conv_dim]`.
+        pending_qkv: `[B, P, conv_dim]`; pending_a, pending_b: `[B, P, Hv]`; P may be 0.
+        num_pending: `[B]` int.
+        lengths: `[B]` int, valid new tokens a row; None: all. Outputs beyond are finite and mean nothing.
+
+    Returns:
+        Output `[B, W, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after the pending inputs
+        only (new tensors).
+    """
+    if lengths is not None:
+        mixed_qkv, a, b = (_zero_beyond(x, lengths) for x in (mixed_qkv, a, b))
+    num_columns = pending_qkv.shape[1]
+    num_past = conv_state.shape[1]
+    log_decay, beta = _gates(torch.cat((pending_a, a), 1), torch.cat((pending_b, b), 1), A_log, dt_bias)
+    past = torch.cat((conv_state, pending_qkv), 1)  # [B, num_past + P, conv_dim]
+    if num_columns:
+        # Accepted inputs move right until they touch the new tokens, so that every later slice is static.
+        columns = torch.arange(num_past + num_columns, device=past.device)
+        source = columns - (num_columns - num_pending)[:, None]  # [B, num_past + P]
+        past = past.gather(1, source.clamp(min=0)[..., None].expand_as(past))
+        gates = torch.stack((log_decay, beta))[:, :, :num_columns]  # [2, B, P, Hv]
+        used = source[:, num_past:] >= num_past  # [B, P]
+        index = (source[:, num_past:] - num_past).clamp(min=0)[None, :, :, None].expand_as(gates)
+        gates = gates.gather(2, index).masked_fill(~used[None, :, :, None], 0.0)
+        log_decay = torch.cat((gates[0], log_decay[:, num_columns:]), 1)
+        beta = torch.cat((gates[1], beta[:, num_columns:]), 1)
+    window = torch.cat((past, mixed_qkv), 1)
+    heads = _split_heads(_convolve(window, conv_weight), log_decay, beta, num_key_heads, key_head_dim)
+    out, new_state = _one_chunk(heads, state, num_columns)
+    return out.to(mixed_qkv.dtype), new_state, past[:, num_columns:]
+
+
+def _zero_beyond(x: Tensor, lengths: Tensor) -> Tensor:
+    """`x` `[B, T, ...]` with everything at or beyond each row's length replaced by zero."""
+    valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # [B, T]
+    return x.masked_fill(~valid[..., None], 0.0)
+
+
+def _with_past(mixed_qkv: Tensor, conv_state: Tensor | None, num_past: int) -> Tensor:
+    if conv_state is None:
+        return F.pad(mixed_qkv, (0, 0, num_past, 0))
+    return torch.cat((conv_state.to(mixed_qkv.dtype), mixed_qkv), 1)
+
+
+def _last_inputs(window: Tensor, num_past: int, lengths: Tensor | None) -> Tensor:
+    """The `num_past` raw inputs that end at each row's last valid token: `[B, num_past, conv_dim]`."""
+    if lengths is None:
+        return window[:, window.shape[1] - num_past :]
+    index = lengths[:, None] + torch.arange(num_past, device=window.device)  # [B, num_past]
+    return window.gather(1, index[..., None].expand(-1, -1, window.shape[2]))
+
+
+def _convolve(window: Tensor, weight: Tensor) -> Tensor:
+    """Depthwise causal convolution and SiLU: `[B, kernel - 1 + T, conv_dim]` to `[B, T, conv_dim]`, in the weight's dtype."""
+    kernel = weight.shape[1]
+    num_tokens = window.shape[1] - kernel + 1
+    taps = weight.t()  # [kernel, conv_dim]
+    out = window[:, :num_tokens] * taps[0]
+    for tap in range(1, kernel):
+        out = torch.addcmul(out, window[:, tap : tap + num_tokens], taps[tap])
+    return F.silu(out)
+
+
+def _gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
+    """Log decay g = -exp(A_log) softplus(a + dt_bias), at most 0, and write strength sigmoid(b), both fp32 `[B, T, Hv]`."""
+    log_decay = -A_log.float().exp() * F.softplus(a.float() + dt_bias.float())
+    return log_decay, b.sigmoid().float()
+
+
+def _split_heads(
+    mixed: Tensor, log_decay: Tensor, beta: Tensor, num_key_heads: int, key_head_dim: int
+) -> _Heads:
+    batch, num_tokens, conv_dim = mixed.shape
+    key_dim = num_key_heads * key_head_dim
+    num_groups = log_decay.shape[2] // num_key_heads
+    mixed = mixed.float()
+    query_key = mixed[..., : 2 * key_dim].view(batch, num_tokens, 2, num_key_heads, key_head_dim)
+    query_key = query_key * torch.rsqrt(query_key.square().sum(-1, keepdim=True) + NORM_EPS)
+    query, key = query_key.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, Hk, T, Dk]
+    value = (
+        mixed[..., 2 * key_dim :]
+        .view(batch, num_tokens, num_key_heads, num_groups, -1)
+        .permute(0, 2, 3, 1, 4)
+    )
+    by_head = (batch, num_tokens, num_key_heads, num_groups)
+    return _Heads(
+        query=(query * key_head_dim**-0.5).unsqueeze(2),
+        key=key.unsqueeze(2),
+        value=value,
+        log_decay=log_decay.view(by_head).permute(0, 2, 3, 1),
+        beta=beta.view(by_head).permute(0, 2, 3, 1),
+    )
+
+
+def _pairwise_decay(total: Tensor) -> Tensor:
+    """exp(G_i - G_j) for j <= i, else 0: `[..., C]` cumulative log decay to `[..., C, C]`."""
+    size = total.shape[-1]
+    future = torch.ones(size, size, dtype=torch.bool, device=total.device).triu(1)
+    return (total.unsqueeze(-1) - total.unsqueeze(-2)).masked_fill(future, float("-inf")).exp()
+
+
+def _one_chunk(heads: _Heads, state: Tensor, num_replayed: int) -> tuple[Tensor, Tensor]:
+    """All tokens in one chunk; outputs of those after the first `num_replayed`, state after the replayed ones."""
+    query, key, value, log_decay, beta = heads
+    batch, num_key_heads, num_groups, num_tokens, value_dim = value.shape
+    past = state.view(batch, num_key_heads, num_groups, -1, value_dim)
+    total = log_decay.cumsum(-1)  # [B, Hk, G, T]
+    decay = _pairwise_decay(total)  # [B, Hk, G, T, T]
+    from_past = total.exp().unsqueeze(-1)  # [B, Hk, G, T, 1]
+    system = (key @ key.mT) * decay * beta.unsqueeze(-1)
+    wanted = (value - from_past * (key @ past)) * beta.unsqueeze(-1)
+    written = torch.linalg.solve_triangular(
+        system, wanted, upper=False, unitriangular=True
+    )  # [B, Hk, G, T, Dv]
+    new_query = query[..., num_replayed:, :]
+    attention = (new_query @ key.mT) * decay[..., num_replayed:, :]
+    out = from_past[..., num_replayed:, :] * (new_query @ past) + attention @ written
+    out = out.permute(0, 3, 1, 2, 4).reshape(batch, num_tokens - num_replayed, -1, value_dim)
+    if num_replayed == 0:
+        return out, state.clone()
+    last = num_replayed - 1
+    kept = written[..., :num_replayed, :] * decay[..., last, :num_replayed].unsqueeze(-1)
+    new_state = past * from_past[..., last : last + 1, :] + key[..., :num_replayed, :].mT @ kept
+    return out, new_state.view_as(state)
+
+
+def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """All tokens in chunks of `CHUNK_TOKENS`: outputs `[B, T, Hv, Dv]` and the state after the last token."""
+    batch, num_key_heads, num_groups, num_tokens, value_dim = heads.value.shape
+    size = min(CHUNK_TOKENS, num_tokens)
+    padding = -num_tokens % size
+    query, key, value = (F.pad(x, (0, 0, 0, padding)).unflatten(3, (-1, size)) for x in heads[:3])
+    log_decay, beta = (F.pad(x, (0, padding)).unflatten(3, (-1, size)) for x in heads[3:])
+    total = log_decay.cumsum(-1)  # [B, Hk, G, N, C]
+    decay = _pairwise_decay(total)  # [B, Hk, G, N, C, C]
+    from_past = total.exp().unsqueeze(-1)
+    to_end = (total[..., -1:] - total).exp().unsqueeze(-1)
+    system = (key @ key.mT) * (decay * beta.unsqueeze(-1))
+    wanted = torch.cat((value, key * from_past), -1) * beta.unsqueeze(-1)  # [B, Hk, G, N, C, Dv + Dk]
+    solved = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
+    values, reads = solved.split((value_dim, key.shape[-1]), -1)
+    keys_to_end = (key * to_end).mT  # [B, Hk, G, N, Dk, C]
+    chunk_decay = from_past[..., -1:, :]  # [B, Hk, G, N, 1, 1]
+
+    if state is None:
+        now = value.new_zeros(batch, num_key_heads, num_groups, key.shape[-1], value_dim)
+    else:
+        now = state.view(batch, num_key_heads, num_groups, -1, value_dim)
+    pasts, writes = [], []
+    for chunk in range(value.shape[3]):
+        pasts.append(now)
+        written = values[..., chunk, :, :] - reads[..., chunk, :, :] @ now
+        writes.append(written)
+        now = now * chunk_decay[..., chunk, :, :] + keys_to_end[..., chunk, :, :] @ written
+    past, written = torch.stack(pasts, 3), torch.stack(writes, 3)  # [B, Hk, G, N, Dk | C, Dv]
+    out = (query * from_past) @ past + ((query @ key.mT) * decay) @ written
+    out = out.flatten(3, 4)[..., :num_tokens, :].permute(0, 3, 1, 2, 4)
+    return out.reshape(batch, num_tokens, -1, value_dim), now.flatten(1, 2)
