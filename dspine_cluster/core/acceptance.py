@@ -1,0 +1,65 @@
+"""Which proposals of a block become output, and where a request ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from dspine_cluster.types import FinishReason, StopConditions
+
+
+def count_matching(proposals: Sequence[int], chosen: Sequence[int]) -> int:
+    """Accepted proposals when the target's choice is determined (temperature 0, or a seed).
+
+    `chosen[j]` is the target's token at the position of `proposals[j]`; it may have more entries. Returns
+    the length of the longest common prefix.
+    """
+    for num_accepted, (proposal, token) in enumerate(zip(proposals, chosen, strict=False)):
+        if proposal != token:
+            return num_accepted
+    return min(len(proposals), len(chosen))
+
+
+def count_accepted(
+    target_probs: Sequence[float], draft_probs: Sequence[float], uniforms: Sequence[float]
+) -> int:
+    """Accepted proposals under speculative sampling (Leviathan et al. 2023, algorithm 1).
+
+    Entry j holds p(x), q(x) and a uniform number of [0, 1) for proposal x at position j; x is accepted with
+    probability min(1, p(x) / q(x)), and the first rejection ends the block. `uniforms` may have more entries.
+    """
+    num_accepted = 0
+    for target_prob, draft_prob, uniform in zip(target_probs, draft_probs, uniforms, strict=False):
+        # Strict, so that p(x) = 0 is never accepted, and p(x) >= q(x) always is.
+        if not uniform * draft_prob < target_prob:
+            break
+        num_accepted += 1
+    return num_accepted
+
+
+def end_token_ids(conditions: StopConditions, eos_token_ids: Collection[int]) -> frozenset[int]:
+    """The tokens that end a request under its conditions."""
+    return frozenset(conditions.stop_token_ids).union(() if conditions.ignore_eos else eos_token_ids)
+
+
+def cut_at_end(
+    tokens: Sequence[int],
+    *,
+    num_output_before: int,
+    conditions: StopConditions,
+    eos_token_ids: Collection[int],
+) -> tuple[int, FinishReason | None]:
+    """How many of a round's tokens count, and why the request ends with the last of them, if it does.
+
+    `num_output_before` is the number of output tokens before this round. The token that ends the request
+    counts as output; whatever follows it never existed. An end token among the first `min_tokens` outputs
+    does not end the request (sampling masks it there). An end token that is also the last of `max_tokens`
+    gives STOP.
+    """
+    ends = end_token_ids(conditions, eos_token_ids)
+    for index, token in enumerate(tokens):
+        output_index = num_output_before + index
+        if token in ends and output_index >= conditions.min_tokens:
+            return index + 1, FinishReason.STOP
+        if output_index + 1 >= conditions.max_tokens:
+            return index + 1, FinishReason.LENGTH
+    return len(tokens), None

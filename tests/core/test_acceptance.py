@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspine_cluster.core.acceptance import count_accepted, count_matching, cut_at_end, end_token_ids
+from dspine_cluster.types import FinishReason, StopConditions
+
+EOS = 9
+tokens_lists = st.lists(st.integers(0, EOS), max_size=16)
+conditions_strategy = st.builds(
+    StopConditions,
+    max_tokens=st.integers(1, 20),
+    min_tokens=st.integers(0, 12),
+    stop_token_ids=st.sampled_from([(), (3,), (3, 7)]),
+    ignore_eos=st.booleans(),
+)
+
+
+@given(tokens_lists, tokens_lists)
+def test_matching_is_the_longest_common_prefix(proposals: list[int], chosen: list[int]) -> None:
+    count = count_matching(proposals, chosen)
+    assert proposals[:count] == chosen[:count]
+    assert count == len(proposals) or count == len(chosen) or proposals[count] != chosen[count]
+
+
+def test_a_match_after_a_mismatch_does_not_count() -> None:
+    assert count_matching([1, 2, 3], [1, 0, 3, 4]) == 1
+
+
+unit = st.floats(0, 1, exclude_max=True)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), unit), max_size=15))
+def test_accepted_is_the_prefix_of_single_acceptances(rows: list[tuple[float, float, float]]) -> None:
+    single = [count_accepted([p], [q], [u]) for p, q, u in rows]
+    expected = [*single, 0].index(0)
+    assert count_accepted(*([row[i] for row in rows] for i in range(3))) == expected
+
+
+@given(st.floats(0, 1), st.floats(0, 1, exclude_min=True), unit)
+def test_a_proposal_is_accepted_with_probability_p_over_q(p: float, q: float, uniform: float) -> None:
+    assert count_accepted([p], [q], [uniform]) == int(uniform * q < p)
+    if p >= q:
+        assert count_accepted([p], [q], [uniform]) == 1
+
+
+def test_a_proposal_the_target_never_yields_is_never_accepted() -> None:
+    assert count_accepted([0.0], [1e-30], [0.0]) == 0
+
+
+def _cut_one_at_a_time(
+    tokens: list[int], num_output_before: int, conditions: StopConditions
+) -> tuple[list[int], FinishReason | None]:
+    """Plain decoding: append a token, then ask whether the request is over."""
+    kept: list[int] = []
+    for token in tokens:
+        num_before = num_output_before + len(kept)
+        kept.append(token)
+        is_end = (token == EOS and not conditions.ignore_eos) or token in conditions.stop_token_ids
+        if is_end and num_before >= conditions.min_tokens:
+            return kept, FinishReason.STOP
+        if num_before + 1 >= conditions.max_tokens:
+            return kept, FinishReason.LENGTH
+    return kept, None
+
+
+@given(tokens_lists, st.integers(0, 25), conditions_strategy)
+def test_a_block_ends_where_plain_decoding_ends(
+    tokens: list[int], num_output_before: int, conditions: StopConditions
+) -> None:
+    count, reason = cut_at_end(
+        tokens, num_output_before=num_output_before, conditions=conditions, eos_token_ids={EOS}
+    )
+    assert (tokens[:count], reason) == _cut_one_at_a_time(tokens, num_output_before, conditions)
+
+
+@given(tokens_lists, st.integers(0, 16), conditions_strategy)
+def test_the_cut_does_not_depend_on_how_tokens_fall_into_rounds(
+    tokens: list[int], split: int, conditions: StopConditions
+) -> None:
+    whole = cut_at_end(tokens, num_output_before=0, conditions=conditions, eos_token_ids={EOS})
+    head, tail = tokens[:split], tokens[split:]
+    count, reason = cut_at_end(head, num_output_before=0, conditions=conditions, eos_token_ids={EOS})
+    if reason is None:
+        more, reason = cut_at_end(
+            tail, num_output_before=len(head), conditions=conditions, eos_token_ids={EOS}
+        )
+        count += more
+    assert (count, reason) == whole
+
+
+@pytest.mark.parametrize(
+    ("tokens", "conditions", "expected"),
+    [
+        ([1, EOS, 2], StopConditions(max_tokens=10), (2, FinishReason.STOP)),
+        ([1, EOS, 2], StopConditions(max_tokens=10, ignore_eos=True), (3, None)),
+        ([1, 5, 2], StopConditions(max_tokens=10, stop_token_ids=(5,)), (2, FinishReason.STOP)),
+        ([1, 2, 3], StopConditions(max_tokens=2), (2, FinishReason.LENGTH)),
+        ([1, EOS], StopConditions(max_tokens=2), (2, FinishReason.STOP)),
+        ([EOS, 1, EOS, 2], StopConditions(max_tokens=9, min_tokens=1), (3, FinishReason.STOP)),
+    ],
+)
+def test_nothing_after_the_end_inside_a_block_counts(
+    tokens: list[int], conditions: StopConditions, expected: tuple[int, FinishReason | None]
+) -> None:
+    assert cut_at_end(tokens, num_output_before=0, conditions=conditions, eos_token_ids=[EOS]) == expected
+
+
+def test_end_tokens_are_stop_tokens_and_eos_unless_ignored() -> None:
+    conditions = StopConditions(max_tokens=1, stop_token_ids=(3,))
+    assert end_token_ids(conditions, [EOS]) == {3, EOS}
+    ignoring = StopConditions(max_tokens=1, stop_token_ids=(3,), ignore_eos=True)
+    assert end_token_ids(ignoring, [EOS]) == {3}
