@@ -1,0 +1,158 @@
+"""Frozen configuration, parsed once at the edge; nothing below this file reads the environment.
+
+Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from dspine_cluster.errors import ConfigError
+
+T = TypeVar("T")
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from: a local folder, a Hub id with a pinned revision, or a name of the built-in pair."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    name: str
+    revision: str | None = None
+    """Commit hash, 40 hex digits; required for a Hub id."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Sizes and limits of one verifier's engine."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    max_model_len_tokens: int = 4096
+    """Prompt and output of one request together."""
+    max_running_requests: int = 32
+    """Recurrent state slots: requests that are prefilled or decoded at the same time."""
+    max_waiting_requests: int = 1024
+    max_batch_tokens: int = 1024
+    """Tokens of one pass through the target: blocks of decoding requests first, prefill fills the rest."""
+    prefill_chunk_tokens: int = 256
+    """Prompt tokens of one request in one pass; a multiple of 64, so that warm and cold runs share a chunk grid."""
+    pool_tokens: int | None = None
+    """Tokens that the page pool holds; None sizes it from `memory_fraction` of the free memory."""
+    memory_fraction: float = 0.3
+    """Share of the free memory, measured after the weights are loaded, for pages."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.prefill_chunk_tokens > 0 and self.prefill_chunk_tokens % 64 == 0,
+            "prefill_chunk_tokens",
+            "be a positive multiple of 64",
+        )
+        _require(self.max_model_len_tokens >= 2, "max_model_len_tokens", "be at least 2")
+        _require(self.max_running_requests >= 1, "max_running_requests", "be at least 1")
+        _require(self.max_waiting_requests >= 1, "max_waiting_requests", "be at least 1")
+        _require(
+            self.max_batch_tokens >= self.max_running_requests + 64,
+            "max_batch_tokens",
+            "hold an anchor of every running request and a prefill chunk of 64",
+        )
+        _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
+        if self.pool_tokens is not None:
+            _require(
+                self.pool_tokens >= self.max_model_len_tokens + 16,
+                "pool_tokens",
+                "hold at least one request of max_model_len_tokens and a block of 16",
+            )
+
+
+@dataclass(frozen=True)
+class DraftingConfig:
+    """How a verifier uses its drafters."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    verify: str = "fixed:15"
+    """`fixed:K` checks up to K proposals of every block; `off` decodes plainly."""
+    late_factor: float = 2.0
+    """A draft is late after this many moving averages of the draft time, or one plain step if that is longer."""
+    first_deadline_s: float = 1.0
+    """How long the first drafts of a connection may take, before an average is known."""
+    breaker_failures: int = 5
+    """Consecutive late rounds after which a drafter rests."""
+    breaker_rest_s: float = 2.0
+    attach_tokens: int = 512
+    """Features sent at once when a request attaches to a drafter; older ones follow at `repair_tokens_per_round`."""
+    repair_tokens_per_round: int = 512
+
+    def __post_init__(self) -> None:
+        parse_verify(self.verify)
+        _require(self.late_factor >= 1.0, "late_factor", "be at least 1")
+        _require(self.breaker_failures >= 1, "breaker_failures", "be at least 1")
+        _require(self.attach_tokens >= 16, "attach_tokens", "be at least 16")
+        _require(self.repair_tokens_per_round >= 16, "repair_tokens_per_round", "be at least 16")
+
+
+@dataclass(frozen=True)
+class VerifierConfig:
+    """One verifier replica."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    target: ModelSource = ModelSource("miniature")
+    drafter: ModelSource = ModelSource("miniature-dspine")
+    """`none` decodes plainly; else its `fc` and `hidden_norm` run on the verifier."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    drafting: DraftingConfig = field(default_factory=DraftingConfig)
+    secret: str = ""
+    """Shared by all replicas of an application; both ends of a channel prove that they know it."""
+
+
+def parse_config(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Build a configuration dataclass from plain values, such as parsed YAML.
+
+    Raises:
+        ConfigError: a key is unknown, missing or of the wrong type or range; the message names each.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or kind.__name__}: {e['msg']}" for e in error.errors()
+        )
+        raise ConfigError(f"invalid {kind.__name__}: {problems}") from error
+
+
+def parse_verify(value: str) -> int:
+    """The verify length that a `verify` setting allows at most: K for `fixed:K`, 0 for `off`.
+
+    Raises:
+        ConfigError: the value has another form.
+    """
+    if value == "off":
+        return 0
+    kind, _, number = value.partition(":")
+    if kind == "fixed" and number.isdecimal() and 0 <= int(number) <= 15:
+        return int(number)
+    raise ConfigError(f"verify must be 'fixed:K' with K from 0 to 15, or 'off', not {value!r}")
+
+
+def limit_threads() -> None:
+    """Use one torch thread in this process unless OMP_NUM_THREADS says otherwise: two on shared cores can stall."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _require(condition: bool, key: str, rule: str) -> None:
+    if not condition:
+        raise ConfigError(f"{key} must {rule}")

@@ -1,0 +1,130 @@
+"""One request's committed tokens, phase and counts: the only owner of what has been decided for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, Usage
+
+
+class Phase(Enum):
+    """Where a request stands."""
+
+    WAITING = auto()
+    """No pages, no state slot."""
+    PREFILL = auto()
+    """Its committed tokens pass through the target in chunks."""
+    DECODE = auto()
+    """All committed tokens but the anchor have passed through the target."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A request in a verifier loop."""
+
+    uid: int
+    request: GenerateRequest
+    arrival: int
+    """Order of arrival; breaks ties of priority."""
+    tokens: list[int] = field(init=False)
+    """Committed tokens: the prompt, then the output."""
+    num_computed: int = 0
+    """Committed tokens that have passed through the target: their K/V and features exist."""
+    phase: Phase = Phase.WAITING
+    pages: list[int] = field(default_factory=list)
+    """Page i holds positions 16 i .. 16 i + 15."""
+    state_slot: int | None = None
+    round: int = 0
+    """Number of the round that decodes the present anchor; a draft belongs to exactly one."""
+    num_rounds: int = 0
+    proposed_tokens: int = 0
+    verified_tokens: int = 0
+    accepted_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = [*self.request.prompt_ids, *self.request.forced_output_ids]
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.request.prompt_ids)
+
+    @property
+    def num_output(self) -> int:
+        """Output tokens, forced ones included; also the output position of the next token."""
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def output_ids(self) -> Sequence[int]:
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def anchor(self) -> int:
+        return self.tokens[-1]
+
+    @property
+    def anchor_position(self) -> int:
+        return len(self.tokens) - 1
+
+    @property
+    def remaining_output(self) -> int:
+        """Output tokens that `max_tokens` still allows."""
+        return self.request.stop.max_tokens - self.num_output
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=self.num_prompt,
+            output_tokens=self.num_output,
+            num_rounds=self.num_rounds,
+            proposed_tokens=self.proposed_tokens,
+            verified_tokens=self.verified_tokens,
+            accepted_tokens=self.accepted_tokens,
+        )
+
+    def advance_prefill(self, num_tokens: int) -> None:
+        """Note that a chunk of `num_tokens` committed tokens has passed through the target."""
+        assert self.phase is Phase.PREFILL
+        self.num_computed += num_tokens
+        assert self.num_computed <= len(self.tokens)
+
+    def commit_first(self, token: int) -> None:
+        """Commit the token that prefill yields. It belongs to no round."""
+        assert self.phase is Phase.PREFILL
+        assert self.num_computed == len(self.tokens)
+        self.tokens.append(token)
+        self.phase = Phase.DECODE
+        self.round += 1
+
+    def commit_round(
+        self, tokens: Sequence[int], *, num_proposed: int, num_verified: int, num_accepted: int
+    ) -> None:
+        """Commit what a round gave: `num_accepted` accepted proposals and the bonus token, possibly cut at an end."""
+        assert self.phase is Phase.DECODE
+        assert self.num_computed == self.anchor_position
+        assert len(tokens) >= 1
+        assert 0 <= num_accepted <= num_verified <= num_proposed
+        assert num_accepted <= len(tokens) <= num_accepted + 1
+        self.num_computed += len(tokens)
+        self.tokens.extend(tokens)
+        self.round += 1
+        self.num_rounds += 1
+        self.proposed_tokens += num_proposed
+        self.verified_tokens += num_verified
+        self.accepted_tokens += num_accepted
+
+    def preempt(self) -> list[int]:
+        """Give up pages and slot and wait again; committed tokens stay. Returns the pages to release."""
+        assert self.phase is not Phase.WAITING
+        released, self.pages = self.pages, []
+        self.phase = Phase.WAITING
+        self.num_computed = 0
+        self.state_slot = None
+        self.round += 1
+        return released
+
+
+def num_pages_for(num_tokens: int) -> int:
+    """Pages that hold `num_tokens` tokens."""
+    return -(-num_tokens // PAGE_TOKENS)

@@ -1,0 +1,67 @@
+"""A target with its pools: one packed pass, and the features it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from dspine_cluster.engine.batch import PackedBatch, Segment
+from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
+from dspine_cluster.models.target import TargetModel
+from dspine_cluster.types import PAGE_TOKENS
+
+
+class Engine:
+    """Runs passes. Which pages and slots belong to whom is the caller's knowledge."""
+
+    def __init__(
+        self,
+        target: TargetModel,
+        *,
+        num_pages: int,
+        num_slots: int,
+        projector: nn.Module | None = None,
+        tapped_layers: Sequence[int] = (),
+        feature_size: int = 0,
+    ) -> None:
+        """`projector` maps taps `[n, len(tapped_layers) * hidden_size]` to features `[n, feature_size]`; without one
+        no features are kept."""
+        weight = target.embedding_weight
+        self.target = target
+        self.num_pages = num_pages
+        self._projector = projector
+        self._tapped_layers = tuple(tapped_layers) if projector is not None else ()
+        self.kv_pool = KvPool.create(target.config, num_pages, weight.dtype, weight.device)
+        self.state_pool = StatePool(target.config, num_slots, weight.dtype, weight.device)
+        self.feature_pool = FeaturePool.create(
+            feature_size if projector is not None else 0, num_pages, weight.dtype, weight.device
+        )
+
+    @torch.inference_mode()
+    def forward(self, blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
+        """Run blocks and prefill chunks in one pass.
+
+        K/V and features of all tokens are stored; a chunk advances its recurrent state, a block leaves its inputs
+        pending until `state_pool.set_pending`. Returns the final hidden states `[num_tokens, hidden_size]`, blocks
+        first, in the order given.
+        """
+        batch = PackedBatch(blocks, chunks, self.kv_pool, self.state_pool)
+        output = self.target(batch.tokens, batch.positions, batch, self._tapped_layers)
+        if self._projector is not None:
+            features = self._projector(output.taps)  # [num_rows, feature_size]
+            self.feature_pool.rows[batch.slots] = features[: batch.num_tokens]
+        hidden: Tensor = output.hidden[: batch.num_tokens]
+        return hidden
+
+    def read_features(self, pages: Sequence[int], start: int, end: int) -> npt.NDArray[np.uint8]:
+        """Raw feature rows of positions start .. end - 1 of a request: uint8 `[end - start, row_bytes]`."""
+        index = torch.tensor(
+            [pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in range(start, end)]
+        )
+        rows = self.feature_pool.rows[index.to(self.feature_pool.rows.device)].cpu()
+        raw: npt.NDArray[np.uint8] = rows.view(torch.uint8).numpy()
+        return raw

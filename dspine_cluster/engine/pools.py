@@ -1,0 +1,127 @@
+"""The tensors that outlive a pass: K/V and features by page, recurrent states by slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dspine_cluster.models.config import TargetConfig
+from dspine_cluster.types import PAGE_TOKENS
+
+MAX_BLOCK_TOKENS = 16
+"""An anchor and 15 proposals: the most tokens of one request whose raw inputs wait for acceptance."""
+
+
+@dataclass(frozen=True)
+class KvPool:
+    """K/V of the full-attention layers, by page."""
+
+    keys: Tensor
+    """[num_layers, num_pages, 16, num_kv_heads, head_dim], model dtype; unused slots hold anything."""
+    values: Tensor
+    """Like `keys`."""
+
+    @classmethod
+    def create(cls, config: TargetConfig, num_pages: int, dtype: torch.dtype, device: torch.device) -> KvPool:
+        shape = (config.num_attention_layers, num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
+        return cls(
+            torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device)
+        )
+
+    @staticmethod
+    def page_bytes(config: TargetConfig, dtype: torch.dtype) -> int:
+        """Bytes of one page over all layers."""
+        return (
+            2
+            * config.num_attention_layers
+            * PAGE_TOKENS
+            * config.num_kv_heads
+            * config.head_dim
+            * dtype.itemsize
+        )
+
+
+@dataclass(frozen=True)
+class FeaturePool:
+    """Features of computed tokens, by page; a page holds them beside its K/V."""
+
+    rows: Tensor
+    """[num_pages * 16, feature_size], model dtype; row = page * 16 + offset."""
+
+    @classmethod
+    def create(
+        cls, feature_size: int, num_pages: int, dtype: torch.dtype, device: torch.device
+    ) -> FeaturePool:
+        return cls(torch.zeros((num_pages * PAGE_TOKENS, feature_size), dtype=dtype, device=device))
+
+    @staticmethod
+    def page_bytes(feature_size: int, dtype: torch.dtype) -> int:
+        return PAGE_TOKENS * feature_size * dtype.itemsize
+
+
+class StatePool:
+    """Recurrent states of Gated DeltaNet layers, one slot a running request, with ReplaySSM semantics.
+
+    A verify pass reads the state at the last committed position it knows, and keeps the raw inputs of its block as
+    pending. After acceptance `set_pending` says how many of them were committed; the next pass replays exactly these
+    before its own tokens. So no pass ever has to undo a state, and no state is stored per token.
+    """
+
+    def __init__(
+        self, config: TargetConfig, num_slots: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        num_layers = config.num_gated_delta_layers
+        self._free = list(reversed(range(num_slots)))
+        self.num_slots = num_slots
+        self.num_pending = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        delta = config.gated_delta
+        if delta is None:
+            assert num_layers == 0
+            return
+        conv_dim, num_heads = delta.conv_dim, delta.num_value_heads
+
+        def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+            return torch.zeros((num_layers, num_slots, *shape), dtype=dtype, device=device)
+
+        self.state = zeros(num_heads, delta.key_head_dim, delta.value_head_dim, dtype=torch.float32)
+        self.conv_state = zeros(delta.conv_kernel - 1, conv_dim)
+        self.pending_qkv = zeros(MAX_BLOCK_TOKENS, conv_dim)
+        self.pending_a = zeros(MAX_BLOCK_TOKENS, num_heads)
+        self.pending_b = zeros(MAX_BLOCK_TOKENS, num_heads)
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def allocate(self) -> int:
+        """Take a slot whose state is that of an empty past."""
+        slot = self._free.pop()
+        self.num_pending[slot] = 0
+        for tensor in self._per_slot_tensors():
+            tensor[:, slot] = 0
+        return slot
+
+    def release(self, slot: int) -> None:
+        assert slot not in self._free
+        self._free.append(slot)
+
+    def set_pending(self, slots: list[int], num_tokens: list[int]) -> None:
+        """Say how many inputs of the last pass's block were committed, for each of `slots`."""
+        index = torch.tensor(slots, dtype=torch.int64, device=self.num_pending.device)
+        self.num_pending[index] = torch.tensor(num_tokens, dtype=torch.int64, device=self.num_pending.device)
+
+    def _per_slot_tensors(self) -> list[Tensor]:
+        return [self.state, self.conv_state] if hasattr(self, "state") else []
+
+    @staticmethod
+    def slot_bytes(config: TargetConfig, dtype: torch.dtype) -> tuple[int, int]:
+        """Bytes of one slot's live state and of its pending inputs, over all layers."""
+        delta = config.gated_delta
+        if delta is None:
+            return 0, 0
+        state = delta.num_value_heads * delta.key_head_dim * delta.value_head_dim * 4
+        conv = (delta.conv_kernel - 1) * delta.conv_dim * dtype.itemsize
+        pending = MAX_BLOCK_TOKENS * (delta.conv_dim + 2 * delta.num_value_heads) * dtype.itemsize
+        return config.num_gated_delta_layers * (state + conv), config.num_gated_delta_layers * pending

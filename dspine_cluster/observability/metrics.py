@@ -1,0 +1,48 @@
+"""What a verifier loop counts. Names and units are those of the exported Prometheus metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class VerifierMetrics:
+    """Written by the loop's thread alone; others read `snapshot`. Counters only grow."""
+
+    rounds_total: int = 0
+    """Rounds of single requests, drafted or plain."""
+    proposed_tokens_total: int = 0
+    verified_tokens_total: int = 0
+    accepted_tokens_total: int = 0
+    committed_tokens_total: int = 0
+    """Tokens committed by rounds; the token that prefill yields belongs to none."""
+    prompt_tokens_total: int = 0
+    finished_requests_total: int = 0
+    preemptions_total: int = 0
+    verified_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
+    accepted_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
+    running_requests: int = 0
+    waiting_requests: int = 0
+    page_usage_ratio: float = 0.0
+
+    def note_round(self, *, num_proposed: int, num_verified: int, num_accepted: int, num_committed: int) -> None:
+        """Count one request's round. `num_accepted` are accepted proposals that became output."""
+        self.rounds_total += 1
+        self.proposed_tokens_total += num_proposed
+        self.verified_tokens_total += num_verified
+        self.accepted_tokens_total += num_accepted
+        self.committed_tokens_total += num_committed
+        self.verified_tokens_per_position_total.update(range(1, num_verified + 1))
+        self.accepted_tokens_per_position_total.update(range(1, num_accepted + 1))
+
+    def snapshot(self) -> dict[str, float]:
+        """Every figure by name; figures by position carry it in braces."""
+        figures: dict[str, float] = {}
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Counter):
+                figures |= {f"{name}{{position={position}}}": count for position, count in value.items()}
+            else:
+                figures[name] = value
+        return figures
