@@ -53,7 +53,7 @@ class Cache(Protocol):
 
 
 class SequenceCache:
-    """Equal-length sequences packed row-major, each from an empty past; keeps nothing, so it can be differentiated."""
+    """Equal-length sequences packed row-major, each from an empty past. Keeps nothing, so it is differentiable."""
 
     def __init__(self, num_sequences: int, length: int) -> None:
         self.num_sequences = num_sequences

@@ -73,7 +73,7 @@ def parse_target_config(config_json: Mapping[str, Any]) -> TargetConfig:
     Keys that do not change the mathematics of the text model are ignored, as the format requires.
 
     Raises:
-        ConfigError: a key is missing, of the wrong type or of a value that is not supported; the message names it.
+        ConfigError: a key is missing, of the wrong type or of an unsupported value; the message names it.
     """
     model_type = _read(config_json, "model_type", str)
     if model_type == "qwen3_5":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * w over the last dim, in fp32 up to the weight; `[..., dim]` to the same shape and dtype."""
+    """x / rms(x) * w over the last dim, fp32 up to the weight; `[..., dim]` to the same shape and dtype."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Rotary(NamedTuple):
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Rotate the first `rotary_dim` of every head (half-split): `[num_tokens, num_heads, head_dim]` to the same."""
+        """Rotate (half-split) the first `rotary_dim` of every head of `[num_tokens, num_heads, head_dim]`."""
         half = self.cos.shape[-1]
         first, second, rest = x.split((half, half, x.shape[-1] - 2 * half), -1)
         turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)

@@ -21,7 +21,7 @@ class TargetOutput:
     hidden: Tensor
     """`[num_tokens, hidden_size]`, after the final norm."""
     taps: Tensor | None
-    """`[num_tokens, num_tapped * hidden_size]`: the residual stream after each tapped layer, in the order asked."""
+    """`[num_tokens, num_tapped * hidden_size]`: the residual stream after each tapped layer, as ordered."""
 
 
 class _Backbone(nn.Module):
@@ -35,7 +35,7 @@ class _Backbone(nn.Module):
 
 
 class TargetModel(nn.Module):
-    """A text model with Hugging Face's parameter names; architectures differ in the layers and norm they pass in.
+    """A text model with Hugging Face's parameter names; architectures differ in layers and norm, passed in.
 
     A layer maps (hidden `[num_tokens, hidden_size]`, rotary, cache) to hidden.
     """

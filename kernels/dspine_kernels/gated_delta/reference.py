@@ -1,12 +1,13 @@
-"""Plain torch gated delta rule (Yang et al., arXiv 2412.06464, chunk form), differentiable; production's path on CPUs.
+"""Plain torch gated delta rule (Yang et al., arXiv 2412.06464, chunk form): differentiable, the path on CPUs.
 
 Names of dimensions: B requests, T tokens, Hk key heads, Hv value heads, G = Hv / Hk value heads a key head,
-Dk and Dv head dims, N chunks of C tokens. The inputs are *raw*: `mixed_qkv` before the convolution, `a` and `b` before
-their gates, so that a pass can be replayed from what it was given.
+Dk and Dv head dims, N chunks of C tokens. The inputs are *raw*: `mixed_qkv` before the convolution, `a` and `b`
+before their gates, so that a pass can be replayed from what it was given.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -32,7 +33,7 @@ def prefill(
     a: Tensor,
     b: Tensor,
     conv_weight: Tensor,
-    A_log: Tensor,  # noqa: N803
+    A_log: Tensor,
     dt_bias: Tensor,
     *,
     num_key_heads: int,
@@ -50,11 +51,11 @@ def prefill(
         A_log, dt_bias: `[Hv]`.
         state: `[B, Hv, Dk, Dv]` fp32 before the first token; None is an empty past.
         conv_state: `[B, kernel - 1, conv_dim]`, the raw inputs before the first token; None is an empty past.
-        lengths: `[B]` int, valid tokens a row; the rest neither touches state nor yields anything but finite numbers.
+        lengths: `[B]` int, valid tokens a row. The rest never touches the state; its outputs are finite.
 
     Returns:
-        Output `[B, T, Hv, Dv]` in the dtype of `mixed_qkv`, then the state and convolution state after each row's
-        last valid token (new tensors).
+        Output `[B, T, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after each
+        row's last valid token (new tensors).
     """
     if lengths is not None:
         mixed_qkv, a, b = (_zero_beyond(x, lengths) for x in (mixed_qkv, a, b))
@@ -75,7 +76,7 @@ def verify(
     a: Tensor,
     b: Tensor,
     conv_weight: Tensor,
-    A_log: Tensor,  # noqa: N803
+    A_log: Tensor,
     dt_bias: Tensor,
     *,
     num_key_heads: int,
@@ -88,12 +89,12 @@ def verify(
     num_pending: Tensor,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs for W new tokens after replaying the accepted inputs of an earlier pass; new tokens never reach the state.
+    """Outputs for W new tokens, which never reach the state, after replaying an earlier pass's accepted inputs.
 
     `state` and `conv_state` lie before the pending inputs. Row i rolls them forward by its first `num_pending[i]`
-    (0..P) pending inputs in the closed form S' = S e^{G_n} + sum_{i<=n} e^{G_n - G_i} k_i v_i^T, in the same pass that
-    computes the new tokens. W = 1 is plain decoding. Cost grows with P + W: pass no more pending columns than the batch
-    uses.
+    (0..P) pending inputs in the closed form S' = S e^{G_n} + sum_{i<=n} e^{G_n - G_i} k_i v_i^T, in the same pass
+    that computes the new tokens. W = 1 is plain decoding. Cost grows with P + W: pass no more pending columns than
+    the batch uses.
 
     Args:
         mixed_qkv: `[B, W, conv_dim]`; a, b: `[B, W, Hv]`: the new tokens, raw.
@@ -103,30 +104,25 @@ def verify(
         lengths: `[B]` int, valid new tokens a row; None: all. Outputs beyond are finite and mean nothing.
 
     Returns:
-        Output `[B, W, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after the pending inputs
-        only (new tensors).
+        Output `[B, W, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after the
+        pending inputs only; the given state itself where P is 0.
     """
     if lengths is not None:
         mixed_qkv, a, b = (_zero_beyond(x, lengths) for x in (mixed_qkv, a, b))
-    num_columns = pending_qkv.shape[1]
-    num_past = conv_state.shape[1]
-    log_decay, beta = _gates(torch.cat((pending_a, a), 1), torch.cat((pending_b, b), 1), A_log, dt_bias)
+    num_columns, num_past = pending_qkv.shape[1], conv_state.shape[1]
     past = torch.cat((conv_state, pending_qkv), 1)  # [B, num_past + P, conv_dim]
-    if num_columns:
-        # Accepted inputs move right until they touch the new tokens, so that every later slice is static.
-        columns = torch.arange(num_past + num_columns, device=past.device)
-        source = columns - (num_columns - num_pending)[:, None]  # [B, num_past + P]
-        past = past.gather(1, source.clamp(min=0)[..., None].expand_as(past))
-        gates = torch.stack((log_decay, beta))[:, :, :num_columns]  # [2, B, P, Hv]
-        used = source[:, num_past:] >= num_past  # [B, P]
-        index = (source[:, num_past:] - num_past).clamp(min=0)[None, :, :, None].expand_as(gates)
-        gates = gates.gather(2, index).masked_fill(~used[None, :, :, None], 0.0)
-        log_decay = torch.cat((gates[0], log_decay[:, num_columns:]), 1)
-        beta = torch.cat((gates[1], beta[:, num_columns:]), 1)
-    window = torch.cat((past, mixed_qkv), 1)
-    heads = _split_heads(_convolve(window, conv_weight), log_decay, beta, num_key_heads, key_head_dim)
+    new_conv_state = _last_inputs(past, num_past, num_pending)
+    window = torch.cat((past, new_conv_state, mixed_qkv), 1)
+    convolved = _convolve(window, conv_weight)  # num_past columns between pending and new tokens mean nothing
+    mixed = torch.cat((convolved[:, :num_columns], convolved[:, num_columns + num_past :]), 1)
+    # Minus infinity gives log decay 0 and write strength 0: pending inputs that were rejected change nothing.
+    rejected = torch.arange(num_columns, device=past.device) >= num_pending[:, None]  # [B, P]
+    pending = torch.cat((pending_a, pending_b), -1).masked_fill(rejected[..., None], float("-inf"))
+    all_a, all_b = torch.cat((pending, torch.cat((a, b), -1)), 1).chunk(2, -1)  # each [B, P + W, Hv]
+    log_decay, beta = _gates(all_a, all_b, A_log, dt_bias)
+    heads = _split_heads(mixed, log_decay, beta, num_key_heads, key_head_dim)
     out, new_state = _one_chunk(heads, state, num_columns)
-    return out.to(mixed_qkv.dtype), new_state, past[:, num_columns:]
+    return out.to(mixed_qkv.dtype), new_state, new_conv_state
 
 
 def _zero_beyond(x: Tensor, lengths: Tensor) -> Tensor:
@@ -150,18 +146,18 @@ def _last_inputs(window: Tensor, num_past: int, lengths: Tensor | None) -> Tenso
 
 
 def _convolve(window: Tensor, weight: Tensor) -> Tensor:
-    """Depthwise causal convolution and SiLU: `[B, kernel - 1 + T, conv_dim]` to `[B, T, conv_dim]`, in the weight's dtype."""
+    """Depthwise causal convolution and SiLU: `[B, kernel - 1 + T, conv_dim]` to `[B, T, conv_dim]`."""
     kernel = weight.shape[1]
     num_tokens = window.shape[1] - kernel + 1
-    taps = weight.t()  # [kernel, conv_dim]
+    taps = weight.t().contiguous()  # [kernel, conv_dim]
     out = window[:, :num_tokens] * taps[0]
     for tap in range(1, kernel):
         out = torch.addcmul(out, window[:, tap : tap + num_tokens], taps[tap])
     return F.silu(out)
 
 
-def _gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
-    """Log decay g = -exp(A_log) softplus(a + dt_bias), at most 0, and write strength sigmoid(b), both fp32 `[B, T, Hv]`."""
+def _gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Log decay -exp(A_log) softplus(a + dt_bias) <= 0 and write strength sigmoid(b), both fp32 `[B, T, Hv]`."""
     log_decay = -A_log.float().exp() * F.softplus(a.float() + dt_bias.float())
     return log_decay, b.sigmoid().float()
 
@@ -170,17 +166,13 @@ def _split_heads(
     mixed: Tensor, log_decay: Tensor, beta: Tensor, num_key_heads: int, key_head_dim: int
 ) -> _Heads:
     batch, num_tokens, conv_dim = mixed.shape
-    key_dim = num_key_heads * key_head_dim
+    query_key_dim = 2 * num_key_heads * key_head_dim
     num_groups = log_decay.shape[2] // num_key_heads
-    mixed = mixed.float()
-    query_key = mixed[..., : 2 * key_dim].view(batch, num_tokens, 2, num_key_heads, key_head_dim)
+    query_key, value = mixed.float().split((query_key_dim, conv_dim - query_key_dim), -1)
+    query_key = query_key.view(batch, num_tokens, 2, num_key_heads, key_head_dim)
     query_key = query_key * torch.rsqrt(query_key.square().sum(-1, keepdim=True) + NORM_EPS)
     query, key = query_key.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, Hk, T, Dk]
-    value = (
-        mixed[..., 2 * key_dim :]
-        .view(batch, num_tokens, num_key_heads, num_groups, -1)
-        .permute(0, 2, 3, 1, 4)
-    )
+    value = value.view(batch, num_tokens, num_key_heads, num_groups, -1).permute(0, 2, 3, 1, 4)
     by_head = (batch, num_tokens, num_key_heads, num_groups)
     return _Heads(
         query=(query * key_head_dim**-0.5).unsqueeze(2),
@@ -191,32 +183,43 @@ def _split_heads(
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _future(size: int, device: torch.device) -> Tensor:
+    """`[size, size]` fp32, minus infinity above the diagonal and 0 elsewhere."""
+    with torch.inference_mode(False):
+        return torch.full((size, size), float("-inf"), device=device).triu(1)
+
+
 def _pairwise_decay(total: Tensor) -> Tensor:
     """exp(G_i - G_j) for j <= i, else 0: `[..., C]` cumulative log decay to `[..., C, C]`."""
-    size = total.shape[-1]
-    future = torch.ones(size, size, dtype=torch.bool, device=total.device).triu(1)
-    return (total.unsqueeze(-1) - total.unsqueeze(-2)).masked_fill(future, float("-inf")).exp()
+    return (total.unsqueeze(-1) - total.unsqueeze(-2) + _future(total.shape[-1], total.device)).exp()
+
+
+def _solve_unit_lower(system: Tensor, wanted: Tensor) -> Tensor:
+    """X of (I + strict lower part of `system`) X = `wanted`; transposed, for LAPACK's order then needs no copy."""
+    return torch.linalg.solve_triangular(system.mT, wanted.mT, upper=True, left=False, unitriangular=True).mT
 
 
 def _one_chunk(heads: _Heads, state: Tensor, num_replayed: int) -> tuple[Tensor, Tensor]:
-    """All tokens in one chunk; outputs of those after the first `num_replayed`, state after the replayed ones."""
+    """All tokens in one chunk: outputs after the first `num_replayed` tokens, state after the replayed ones."""
     query, key, value, log_decay, beta = heads
     batch, num_key_heads, num_groups, num_tokens, value_dim = value.shape
     past = state.view(batch, num_key_heads, num_groups, -1, value_dim)
     total = log_decay.cumsum(-1)  # [B, Hk, G, T]
     decay = _pairwise_decay(total)  # [B, Hk, G, T, T]
     from_past = total.exp().unsqueeze(-1)  # [B, Hk, G, T, 1]
-    system = (key @ key.mT) * decay * beta.unsqueeze(-1)
-    wanted = (value - from_past * (key @ past)) * beta.unsqueeze(-1)
-    written = torch.linalg.solve_triangular(
-        system, wanted, upper=False, unitriangular=True
-    )  # [B, Hk, G, T, Dv]
-    new_query = query[..., num_replayed:, :]
-    attention = (new_query @ key.mT) * decay[..., num_replayed:, :]
-    out = from_past[..., num_replayed:, :] * (new_query @ past) + attention @ written
+    readers = torch.cat((key, query[..., num_replayed:, :]), -2)  # [B, Hk, 1, T + W, Dk]
+    reads = readers @ past  # [B, Hk, G, T + W, Dv]
+    products = readers @ key.mT  # [B, Hk, 1, T + W, T]
+    strength = beta.unsqueeze(-1)
+    system = products[..., :num_tokens, :] * (decay * strength)
+    wanted = (value - from_past * reads[..., :num_tokens, :]) * strength
+    written = _solve_unit_lower(system, wanted)  # [B, Hk, G, T, Dv]
+    attention = products[..., num_tokens:, :] * decay[..., num_replayed:, :]
+    out = from_past[..., num_replayed:, :] * reads[..., num_tokens:, :] + attention @ written
     out = out.permute(0, 3, 1, 2, 4).reshape(batch, num_tokens - num_replayed, -1, value_dim)
     if num_replayed == 0:
-        return out, state.clone()
+        return out, state
     last = num_replayed - 1
     kept = written[..., :num_replayed, :] * decay[..., last, :num_replayed].unsqueeze(-1)
     new_state = past * from_past[..., last : last + 1, :] + key[..., :num_replayed, :].mT @ kept
@@ -236,7 +239,7 @@ def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
     to_end = (total[..., -1:] - total).exp().unsqueeze(-1)
     system = (key @ key.mT) * (decay * beta.unsqueeze(-1))
     wanted = torch.cat((value, key * from_past), -1) * beta.unsqueeze(-1)  # [B, Hk, G, N, C, Dv + Dk]
-    solved = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
+    solved = _solve_unit_lower(system, wanted)
     values, reads = solved.split((value_dim, key.shape[-1]), -1)
     keys_to_end = (key * to_end).mT  # [B, Hk, G, N, Dk, C]
     chunk_decay = from_past[..., -1:, :]  # [B, Hk, G, N, 1, 1]
@@ -246,11 +249,11 @@ def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
     else:
         now = state.view(batch, num_key_heads, num_groups, -1, value_dim)
     pasts, writes = [], []
-    for chunk in range(value.shape[3]):
+    chunks = zip(*(x.unbind(3) for x in (values, reads, keys_to_end, chunk_decay)), strict=True)
+    for value_chunk, read, key_to_end, decay_chunk in chunks:
         pasts.append(now)
-        written = values[..., chunk, :, :] - reads[..., chunk, :, :] @ now
-        writes.append(written)
-        now = now * chunk_decay[..., chunk, :, :] + keys_to_end[..., chunk, :, :] @ written
+        writes.append(value_chunk - read @ now)
+        now = now * decay_chunk + key_to_end @ writes[-1]
     past, written = torch.stack(pasts, 3), torch.stack(writes, 3)  # [B, Hk, G, N, Dk | C, Dv]
     out = (query * from_past) @ past + ((query @ key.mT) * decay) @ written
     out = out.flatten(3, 4)[..., :num_tokens, :].permute(0, 3, 1, 2, 4)
