@@ -64,4 +64,4 @@ class GatedAttention(nn.Module):
 
 def _heads(x: Tensor, dim: int) -> Tensor:
     """`[num_tokens, num_heads * dim]` to `[num_tokens, num_heads, dim]`."""
-    return x.unflatten(-1, (-1, dim))
+    return x.view(x.shape[0], -1, dim)

@@ -168,7 +168,7 @@ def _split_heads(
     batch, num_tokens, conv_dim = mixed.shape
     query_key_dim = 2 * num_key_heads * key_head_dim
     num_groups = log_decay.shape[2] // num_key_heads
-    query_key, value = mixed.float().split((query_key_dim, conv_dim - query_key_dim), -1)
+    query_key, value = torch.split(mixed.float(), (query_key_dim, conv_dim - query_key_dim), -1)
     query_key = query_key.view(batch, num_tokens, 2, num_key_heads, key_head_dim)
     query_key = query_key * torch.rsqrt(query_key.square().sum(-1, keepdim=True) + NORM_EPS)
     query, key = query_key.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, Hk, T, Dk]
@@ -197,7 +197,10 @@ def _pairwise_decay(total: Tensor) -> Tensor:
 
 def _solve_unit_lower(system: Tensor, wanted: Tensor) -> Tensor:
     """X of (I + strict lower part of `system`) X = `wanted`; transposed, for LAPACK's order then needs no copy."""
-    return torch.linalg.solve_triangular(system.mT, wanted.mT, upper=True, left=False, unitriangular=True).mT
+    solved: Tensor = torch.linalg.solve_triangular(
+        system.mT, wanted.mT, upper=True, left=False, unitriangular=True
+    )
+    return solved.mT
 
 
 def _one_chunk(heads: _Heads, state: Tensor, num_replayed: int) -> tuple[Tensor, Tensor]:
@@ -226,13 +229,18 @@ def _one_chunk(heads: _Heads, state: Tensor, num_replayed: int) -> tuple[Tensor,
     return out, new_state.view_as(state)
 
 
+def _chunk(x: Tensor, size: int) -> Tensor:
+    """`[B, Hk, G, T, ...]` to `[B, Hk, G, T / size, size, ...]`."""
+    return x.reshape(*x.shape[:3], -1, size, *x.shape[4:])
+
+
 def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
     """All tokens in chunks of `CHUNK_TOKENS`: outputs `[B, T, Hv, Dv]` and the state after the last token."""
     batch, num_key_heads, num_groups, num_tokens, value_dim = heads.value.shape
     size = min(CHUNK_TOKENS, num_tokens)
     padding = -num_tokens % size
-    query, key, value = (F.pad(x, (0, 0, 0, padding)).unflatten(3, (-1, size)) for x in heads[:3])
-    log_decay, beta = (F.pad(x, (0, padding)).unflatten(3, (-1, size)) for x in heads[3:])
+    query, key, value = (_chunk(F.pad(x, (0, 0, 0, padding)), size) for x in heads[:3])
+    log_decay, beta = (_chunk(F.pad(x, (0, padding)), size) for x in heads[3:])
     total = log_decay.cumsum(-1)  # [B, Hk, G, N, C]
     decay = _pairwise_decay(total)  # [B, Hk, G, N, C, C]
     from_past = total.exp().unsqueeze(-1)
@@ -240,7 +248,7 @@ def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
     system = (key @ key.mT) * (decay * beta.unsqueeze(-1))
     wanted = torch.cat((value, key * from_past), -1) * beta.unsqueeze(-1)  # [B, Hk, G, N, C, Dv + Dk]
     solved = _solve_unit_lower(system, wanted)
-    values, reads = solved.split((value_dim, key.shape[-1]), -1)
+    values, reads = torch.split(solved, (value_dim, key.shape[-1]), -1)
     keys_to_end = (key * to_end).mT  # [B, Hk, G, N, Dk, C]
     chunk_decay = from_past[..., -1:, :]  # [B, Hk, G, N, 1, 1]
 
