@@ -1,0 +1,61 @@
+"""What a request brings to verification, and what it takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dspine_cluster.engine.logit_rules import LogitRules
+from dspine_cluster.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One request's block of a round: its proposals, or none to decode plainly or to end a prefill.
+
+    Row j of its `num_rows` rows of logits predicts the token after `token_ids + proposals[:j]`.
+    """
+
+    rules: LogitRules
+    token_ids: Sequence[int]
+    """All committed tokens, prompt first, anchor last."""
+    proposals: Sequence[int] = ()
+    """The proposals that this round verifies. For a request that samples without a seed their number must not
+    depend on what the proposals are, or the output leaves the target's distribution."""
+    draft_candidates: Tensor | None = None
+    """int64 [num_proposals or more, K]: where the proposal distribution q of each position has its mass. Without
+    it the proposals are taken as certain, q(x) = 1."""
+    draft_probs: Tensor | None = None
+    """float32, same shape: exactly the numbers of q that the proposals were sampled from."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.proposals) + 1
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.rules.sampling
+
+    @property
+    def output_index(self) -> int:
+        """Output position that the first row predicts."""
+        return len(self.token_ids) - self.rules.num_prompt_tokens
+
+    def draft_distributions(self) -> list[list[tuple[int, float]]]:
+        """The pairs (token, q) of each proposal's position."""
+        if self.draft_candidates is None or self.draft_probs is None:
+            return [[(token, 1.0)] for token in self.proposals]
+        num_proposals = len(self.proposals)
+        candidates: list[list[int]] = self.draft_candidates[:num_proposals].tolist()
+        probs: list[list[float]] = self.draft_probs[:num_proposals].tolist()
+        return [list(zip(*rows, strict=True)) for rows in zip(candidates, probs, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a block commits: its first `num_accepted` tokens are proposals, the last is the bonus token."""
+
+    token_ids: tuple[int, ...]
+    num_accepted: int

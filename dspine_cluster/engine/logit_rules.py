@@ -1,0 +1,92 @@
+"""What a request does to the target's logits before any distribution is formed: masks, bias, penalties.
+
+Every rule holds at each position of a block, given the tokens before it, proposals included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from dspine_cluster.core.acceptance import end_token_ids
+from dspine_cluster.types import SamplingParams, StopConditions
+
+
+class LogitRules:
+    """The masks, bias and penalties of one request, with their tensors ready on the device.
+
+    Made once when the request is admitted. The token counts of the penalties follow the committed tokens by
+    themselves: a request that resumes elsewhere, or after preemption, builds its rules anew and loses nothing.
+    """
+
+    def __init__(
+        self,
+        sampling: SamplingParams,
+        stop: StopConditions,
+        *,
+        num_prompt_tokens: int,
+        eos_token_ids: Collection[int],
+        mask_token_id: int | None,
+        vocab_size: int,
+        device: torch.device,
+    ) -> None:
+        self.sampling = sampling
+        self.num_prompt_tokens = num_prompt_tokens
+        self._min_tokens = stop.min_tokens
+        self._mask_token_id = mask_token_id
+        self._end_ids = torch.tensor(sorted(end_token_ids(stop, eos_token_ids)), device=device).long()
+        bias = dict(sampling.logit_bias)
+        self._bias_ids = torch.tensor(list(bias), device=device).long()
+        self._bias = torch.tensor(list(bias.values()), device=device, dtype=torch.float32)
+        self._counts = _TokenCounts(vocab_size, device) if sampling.has_penalties else None
+
+    def apply(self, logits: Tensor, token_ids: Sequence[int], proposals: Sequence[int]) -> None:
+        """Change `logits` [len(proposals) + 1, vocab_size] float32 in place.
+
+        `token_ids` are the committed tokens, prompt first; row j predicts the token after
+        `token_ids + proposals[:j]`.
+        """
+        if self._mask_token_id is not None:
+            logits[:, self._mask_token_id] = -torch.inf
+        num_output = len(token_ids) - self.num_prompt_tokens
+        num_rows_before_min = min(self._min_tokens - num_output, len(logits))
+        if num_rows_before_min > 0 and len(self._end_ids):
+            logits[:num_rows_before_min, self._end_ids] = -torch.inf
+        if len(self._bias_ids):
+            logits[:, self._bias_ids] += self._bias
+        if self._counts is not None:
+            self._counts.catch_up(token_ids, self.num_prompt_tokens)
+            self._penalise(logits, self._counts, proposals)
+
+    def _penalise(self, logits: Tensor, counts: _TokenCounts, proposals: Sequence[int]) -> None:
+        """Repetition over prompt and output (Keskar et al. 2019); frequency and presence over output (OpenAI)."""
+        ids = torch.tensor(proposals, device=logits.device).long()
+        earlier = torch.zeros_like(logits)  # [num_rows, vocab_size], how often a proposal before the row
+        earlier[1:].scatter_(1, ids[:, None], 1.0)
+        output_counts = earlier.cumsum_(0).add_(counts.output)
+        if self.sampling.repetition_penalty != 1.0:
+            penalty = self.sampling.repetition_penalty
+            scaled = torch.where(logits > 0, logits / penalty, logits * penalty)
+            logits.copy_(torch.where((output_counts > 0) | counts.prompt_seen, scaled, logits))
+        logits -= self.sampling.frequency_penalty * output_counts
+        logits -= self.sampling.presence_penalty * (output_counts > 0)
+
+
+class _TokenCounts:
+    """How often each token occurred in a request's output, and whether it did in its prompt."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self.output = torch.zeros(vocab_size, device=device)
+        self.prompt_seen = torch.zeros(vocab_size, device=device, dtype=torch.bool)
+        self._num_counted = 0
+
+    def catch_up(self, token_ids: Sequence[int], num_prompt_tokens: int) -> None:
+        """Count the tokens of `token_ids` that earlier calls had not seen."""
+        assert len(token_ids) >= self._num_counted, "committed tokens never disappear"
+        fresh = torch.tensor(token_ids[self._num_counted :], device=self.output.device).long()
+        num_fresh_prompt = max(num_prompt_tokens - self._num_counted, 0)
+        self.prompt_seen[fresh[:num_fresh_prompt]] = True
+        self.output += torch.bincount(fresh[num_fresh_prompt:], minlength=len(self.output))
+        self._num_counted = len(token_ids)
