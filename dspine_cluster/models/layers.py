@@ -77,7 +77,7 @@ class Rotary(NamedTuple):
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate (half-split) the first `rotary_dim` of every head of `[num_tokens, num_heads, head_dim]`."""
         half = self.cos.shape[-1]
-        first, second, rest = torch.split(x, (half, half, x.shape[-1] - 2 * half), -1)
+        first, second, rest = torch.split(x, [half, half, x.shape[-1] - 2 * half], -1)
         turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
         return torch.cat((*turned, rest), -1)
 

@@ -168,7 +168,7 @@ def _split_heads(
     batch, num_tokens, conv_dim = mixed.shape
     query_key_dim = 2 * num_key_heads * key_head_dim
     num_groups = log_decay.shape[2] // num_key_heads
-    query_key, value = torch.split(mixed.float(), (query_key_dim, conv_dim - query_key_dim), -1)
+    query_key, value = torch.split(mixed.float(), [query_key_dim, conv_dim - query_key_dim], -1)
     query_key = query_key.view(batch, num_tokens, 2, num_key_heads, key_head_dim)
     query_key = query_key * torch.rsqrt(query_key.square().sum(-1, keepdim=True) + NORM_EPS)
     query, key = query_key.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, Hk, T, Dk]
@@ -248,7 +248,7 @@ def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
     system = (key @ key.mT) * (decay * beta.unsqueeze(-1))
     wanted = torch.cat((value, key * from_past), -1) * beta.unsqueeze(-1)  # [B, Hk, G, N, C, Dv + Dk]
     solved = _solve_unit_lower(system, wanted)
-    values, reads = torch.split(solved, (value_dim, key.shape[-1]), -1)
+    values, reads = torch.split(solved, [value_dim, key.shape[-1]], -1)
     keys_to_end = (key * to_end).mT  # [B, Hk, G, N, Dk, C]
     chunk_decay = from_past[..., -1:, :]  # [B, Hk, G, N, 1, 1]
 
