@@ -47,8 +47,8 @@ class Inbox:
         if callback is not None:
             callback()
 
-    def take(self) -> tuple[list[Message], int]:
-        """All waiting messages in order, and the bytes of `Features` rows in them.
+    def take(self) -> tuple[list[Message], int, int]:
+        """All waiting messages in order, their bytes, and the bytes of `Features` rows in them.
 
         Raises:
             ChannelClosedError: closed, and nothing waits.
@@ -57,9 +57,9 @@ class Inbox:
             if not self._messages and self._close_reason is not None:
                 raise ChannelClosedError(self._close_reason)
             messages, self._messages = self._messages, []
+            num_bytes, self._bytes = self._bytes, 0
             features_bytes, self._features_bytes = self._features_bytes, 0
-            self._bytes = 0
-        return messages, features_bytes
+        return messages, num_bytes, features_bytes
 
     def close(self, reason: str) -> bool:
         """End the queue; what waits can still be taken. Returns False if it had ended before."""

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 PROTOCOL_VERSION = 1
 
-Uid: TypeAlias = Annotated[int, Meta(ge=0, lt=2**63)]
+Uid: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Position: TypeAlias = Annotated[int, Meta(ge=0, lt=2**40)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
 Key: TypeAlias = Annotated[bytes, Meta(max_length=64)]
@@ -59,6 +59,7 @@ class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", 
     """uint8 [count, row_bytes]: the raw bytes of each row in `Hello.features_dtype`."""
 
     def __post_init__(self) -> None:
+        _check(self.rows.dtype == np.uint8, "rows must be uint8")
         _check(self.rows.ndim == 2 and self.rows.size > 0, "rows must be [count, row_bytes] and not empty")
 
     @property
@@ -85,7 +86,7 @@ class DraftItem(Struct, frozen=True, forbid_unknown_fields=True, array_like=True
     num_proposals: Annotated[int, Meta(ge=1, le=4096)]
     temperature: float
     """0 is greedy."""
-    seed: Annotated[int, Meta(ge=-(2**63), lt=2**63)] | None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
     output_index: Position
     """Output position of the first proposal; with `seed` it fixes the noise."""
 
@@ -120,11 +121,15 @@ class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals"
     def __post_init__(self) -> None:
         R = len(self.uids)
         _check(len(self.rounds) == R, "rounds must be as many as uids")
+        _check(self.tokens.dtype == np.int32, "tokens must be int32")
+        _check(self.confidence.dtype == np.float32, "confidence must be float32")
         _check(self.tokens.ndim == 2 and self.tokens.shape[0] == R, "tokens must be [R, P]")
         _check(self.confidence.shape == self.tokens.shape, "confidence must be [R, P]")
         _check(_is_probability(self.confidence), "confidence must lie in [0, 1]")
         _check((self.candidates is None) == (self.probs is None), "candidates and probs come together")
         if self.candidates is not None and self.probs is not None:
+            _check(self.candidates.dtype == np.int32, "candidates must be int32")
+            _check(self.probs.dtype == np.float32, "probs must be float32")
             _check(
                 self.candidates.ndim == 3 and self.candidates.shape[:2] == self.tokens.shape,
                 "candidates must be [R, P, K]",

@@ -1,0 +1,248 @@
+"""A channel over a connected, authenticated socket, with one thread that reads, and writes what `send` could not."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dspine_cluster.errors import ChannelClosedError, ChannelError
+from dspine_cluster.transport.channel import ChannelLimits
+from dspine_cluster.transport.handshake import Peer
+from dspine_cluster.transport.inbox import Inbox
+from dspine_cluster.transport.messages import Features, Hello, Message
+from dspine_cluster.transport.wire import Buffer, Credit, Decoder, Encoder, Frame, Greeting
+
+_PASS_BYTES = 1 << 20
+"""Read or written at a stretch before the other direction gets its turn."""
+_MESSAGE_BYTES = 256
+"""What a small message takes in memory beyond its bytes on the wire."""
+_HANG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class _Outgoing(NamedTuple):
+    buffers: list[Buffer]
+    queued_bytes: int
+    """Counted against `max_queued_bytes`; 0 for `Features`, which credits bound."""
+
+
+class SocketChannel:
+    """See `Channel`. `send` writes to the socket at once where it can, so that a round costs no thread switch."""
+
+    def __init__(self, connected: socket.socket, peer: Peer, limits: ChannelLimits) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._peer = peer
+        self._limits = limits
+        self._inbox = Inbox()
+        self._encoder = Encoder()
+        self._credit_encoder = Encoder()
+        self._decoder = Decoder(
+            max_header_bytes=limits.max_header_bytes, max_payload_bytes=limits.max_payload_bytes
+        )
+        self._rounds: deque[_Outgoing] = deque()
+        self._bulk: deque[_Outgoing] = deque()
+        self._write_lock = threading.Lock()
+        """Guards the socket's writing side and the frame that is being written."""
+        self._writing: list[Buffer] = []
+        self._count_lock = threading.Lock()
+        """Guards the two counts below."""
+        self._credit_bytes = peer.credit_bytes
+        self._queued_bytes = 0
+        self._is_broken = False
+        """Nothing can be written any more; what the peer sent before may still be read."""
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+
+    @property
+    def peer(self) -> Hello:
+        return self._peer.hello
+
+    @property
+    def free_credit_bytes(self) -> int:
+        return self._credit_bytes
+
+    def send(self, message: Message, *, bulk: bool = False) -> bool:
+        if self._inbox.close_reason is not None or self._is_broken:
+            raise ChannelClosedError(self._inbox.close_reason or "the peer is gone")
+        if isinstance(message, Features):
+            if message.num_bytes > self._peer.credit_bytes:
+                raise ValueError(f"{message.num_bytes} bytes of Features exceed all credits: send fewer rows")
+            frames = [self._encoder.encode(part, self._limits) for part in self._fragments(message)]
+            with self._count_lock:
+                if message.num_bytes > self._credit_bytes:
+                    return False
+                self._credit_bytes -= message.num_bytes
+            (self._bulk if bulk else self._rounds).extend(_Outgoing(frame, 0) for frame in frames)
+        else:
+            self._queue_round(self._encoder.encode(message, self._limits))
+        self._write_or_wake()
+        return True
+
+    def receive(self) -> list[Message]:
+        messages, num_bytes, features_bytes = self._inbox.take()
+        if features_bytes:
+            credit = self._credit_encoder.encode(Credit(features_bytes), self._limits)
+            self._rounds.append(_Outgoing(credit, 0))
+            self._write_or_wake()
+        if self._is_full(num_bytes, features_bytes):
+            self._wake()
+        return messages
+
+    def set_ready_callback(self, callback: Callable[[], None]) -> None:
+        self._inbox.set_callback(callback)
+
+    def close(self) -> None:
+        self._inbox.close("this side closed the channel")
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._wake()
+
+    def start(self) -> None:
+        """Run the channel in a thread of its own."""
+        threading.Thread(target=self.run, name=f"channel-{self.peer.role}", daemon=True).start()
+
+    def run(self) -> None:
+        """Read and write until either side closes; returns with the socket closed."""
+        reason = "the channel's thread failed"
+        try:
+            self._carry()
+        except ChannelError as error:
+            reason = str(error)
+        except OSError as error:
+            reason = f"the connection broke: {error}"
+        finally:
+            self._inbox.close(reason)
+            with self._write_lock:
+                self._is_broken = True
+                self._socket.close()
+                self._rounds.clear()
+                self._bulk.clear()
+            self._wake_sender.close()
+            self._wake_receiver.close()
+
+    def _carry(self) -> None:
+        poller = select.poll()
+        poller.register(self._wake_receiver, select.POLLIN)
+        while self._inbox.close_reason is None:
+            wants_write = self._write()
+            is_full = self._is_full(self._inbox.num_bytes, self._inbox.features_bytes)
+            poller.register(
+                self._socket, (0 if is_full else select.POLLIN) | (select.POLLOUT if wants_write else 0)
+            )
+            for file, event in poller.poll():
+                if file == self._wake_receiver.fileno():
+                    with contextlib.suppress(BlockingIOError):
+                        self._wake_receiver.recv(4096)
+                elif event & (select.POLLIN | _HANG_UP):
+                    self._read()
+
+    def _read(self) -> None:
+        num_left = _PASS_BYTES
+        while num_left > 0:
+            try:
+                num_bytes = self._socket.recv_into(self._decoder.buffer())
+            except BlockingIOError:
+                return
+            if num_bytes == 0:
+                where = "" if self._decoder.is_between_frames else " in the middle of a message"
+                raise ChannelClosedError(f"the peer closed the channel{where}")
+            num_left -= num_bytes
+            decoded = self._decoder.advance(num_bytes)
+            if decoded is not None:
+                self._deliver(*decoded)
+
+    def _deliver(self, frame: Frame, num_bytes: int) -> None:
+        if isinstance(frame, Greeting):
+            raise ChannelError("the peer greeted twice")
+        if isinstance(frame, Credit):
+            with self._count_lock:
+                self._credit_bytes += frame.num_bytes
+                if frame.num_bytes <= 0 or self._credit_bytes > self._peer.credit_bytes:
+                    raise ChannelError("the peer returned credits that it never took")
+            return
+        if isinstance(frame, Features):
+            unread_bytes = self._inbox.features_bytes + frame.num_bytes
+            if unread_bytes > self._limits.credit_bytes:
+                raise ChannelError("the peer sent Features beyond its credits")
+        self._inbox.put(frame, num_bytes + _MESSAGE_BYTES)
+
+    def _is_full(self, num_bytes: int, features_bytes: int) -> bool:
+        return num_bytes - features_bytes > self._limits.max_queued_bytes
+
+    def _fragments(self, message: Features) -> list[Features]:
+        num_rows = max(1, self._limits.fragment_bytes // message.rows.shape[1])
+        return [
+            Features(message.uid, message.start + first, message.rows[first : first + num_rows])
+            for first in range(0, len(message.rows), num_rows)
+        ]
+
+    def _queue_round(self, buffers: list[Buffer]) -> None:
+        num_bytes = sum(len(buffer) for buffer in buffers)
+        with self._count_lock:
+            self._queued_bytes += num_bytes
+            is_over = self._queued_bytes > self._limits.max_queued_bytes
+        if is_over:
+            self._inbox.close("the peer has stopped reading")
+            self.close()
+            raise ChannelClosedError("the peer has stopped reading")
+        self._rounds.append(_Outgoing(buffers, num_bytes))
+
+    def _write_or_wake(self) -> None:
+        """Write now what the socket takes; the thread writes the rest, or all of it if it is writing already."""
+        if not self._write_lock.acquire(blocking=False):
+            self._wake()
+            return
+        try:
+            wants_write = self._write_locked()
+        finally:
+            self._write_lock.release()
+        if wants_write:
+            self._wake()
+
+    def _write(self) -> bool:
+        with self._write_lock:
+            return self._write_locked()
+
+    def _write_locked(self) -> bool:
+        """Write rounds, then bulk, until nothing is left (False), or the socket is full or a turn is over (True)."""
+        num_left = _PASS_BYTES
+        while not self._is_broken and num_left > 0:
+            if not self._writing and not self._start_next():
+                return False
+            try:
+                num_bytes = self._socket.sendmsg(self._writing)
+            except BlockingIOError:
+                return True
+            except OSError:
+                self._is_broken = True
+                break
+            num_left -= num_bytes
+            self._drop_written(num_bytes)
+        return not self._is_broken
+
+    def _start_next(self) -> bool:
+        lane = self._rounds or self._bulk
+        if not lane:
+            return False
+        outgoing = lane.popleft()
+        self._writing = outgoing.buffers
+        if outgoing.queued_bytes:
+            with self._count_lock:
+                self._queued_bytes -= outgoing.queued_bytes
+        return True
+
+    def _drop_written(self, num_bytes: int) -> None:
+        while num_bytes and num_bytes >= len(self._writing[0]):
+            num_bytes -= len(self._writing.pop(0))
+        if num_bytes:
+            self._writing[0] = memoryview(self._writing[0])[num_bytes:]
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake_sender.send(b"\0")

@@ -1,0 +1,144 @@
+"""Messages as frames of bytes: two lengths, a msgpack header, then the arrays' raw bytes in header order.
+
+In the header an array is its shape; its dtype is the one its field declares. Everything is checked against
+limits before memory is given, and whatever is malformed raises `ChannelError`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from typing import Any, TypeAlias, get_args
+
+import msgspec
+import numpy as np
+
+from dspine_cluster.errors import ChannelError
+from dspine_cluster.transport.channel import ChannelLimits
+from dspine_cluster.transport.messages import Hello, Message, UInt8Array
+
+assert sys.byteorder == "little", "arrays travel in little-endian order"
+
+Buffer: TypeAlias = "bytes | memoryview"
+
+_PREFIX = struct.Struct("<II")
+"""Bytes of the header, bytes of all arrays."""
+_MAX_DIM = 1 << 24
+
+
+class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="credit"):
+    """The receiver has taken `Features` with this many bytes of rows: the sender may send as many again."""
+
+    num_bytes: int
+
+
+class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="greeting"):
+    """Ends the handshake: who is speaking, and how many bytes of `Features` rows it takes unread."""
+
+    hello: Hello
+    credit_bytes: int
+
+
+Frame: TypeAlias = Message | Credit | Greeting
+
+
+class Encoder:
+    """Turns frames into buffers that refer to the arrays, without copying them. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._arrays: list[memoryview] = []
+        self._msgpack = msgspec.msgpack.Encoder(enc_hook=self._take_array)
+
+    def encode(self, frame: Frame, limits: ChannelLimits) -> list[Buffer]:
+        """Buffers to be sent one after the other.
+
+        Raises:
+            ValueError: the frame exceeds a limit.
+        """
+        header = self._msgpack.encode(frame)
+        arrays, self._arrays = self._arrays, []
+        payload_bytes = sum(view.nbytes for view in arrays)
+        if len(header) > limits.max_header_bytes or payload_bytes > limits.max_payload_bytes:
+            raise ValueError(
+                f"{type(frame).__name__} with {len(header)} + {payload_bytes} bytes exceeds the limits"
+            )
+        return [_PREFIX.pack(len(header), payload_bytes) + header, *arrays]
+
+    def _take_array(self, value: Any) -> list[int]:
+        assert isinstance(value, np.ndarray), f"{type(value)} cannot travel"
+        if value.size:
+            self._arrays.append(np.ascontiguousarray(value).data.cast("B"))
+        return list(value.shape)
+
+
+class Decoder:
+    """Turns received bytes into frames. The reader writes into `buffer()`, then tells `advance` how much."""
+
+    def __init__(self, *, max_header_bytes: int, max_payload_bytes: int) -> None:
+        self._max_header_bytes = max_header_bytes
+        self._max_payload_bytes = max_payload_bytes
+        self._msgpack = msgspec.msgpack.Decoder(Frame, dec_hook=self._give_array)
+        self._prefix = memoryview(bytearray(_PREFIX.size))
+        self._header = memoryview(b"")
+        self._payload: UInt8Array = np.empty(0, np.uint8)
+        self._payload_used = 0
+        self._filling = self._prefix
+        self._num_filled = 0
+
+    @property
+    def is_between_frames(self) -> bool:
+        return self._filling is self._prefix and self._num_filled == 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes of the stream belong; never empty."""
+        return self._filling[self._num_filled :]
+
+    def advance(self, num_bytes: int) -> tuple[Frame, int] | None:
+        """Account for bytes written to `buffer()`; the frame they complete, if any, and its size in bytes.
+
+        Raises:
+            ChannelError: the frame is malformed or exceeds a limit; the stream cannot be read any further.
+        """
+        self._num_filled += num_bytes
+        if self._num_filled < len(self._filling):
+            return None
+        self._num_filled = 0
+        if self._filling is self._prefix:
+            header_bytes, payload_bytes = _PREFIX.unpack(self._prefix)
+            if not 0 < header_bytes <= self._max_header_bytes or payload_bytes > self._max_payload_bytes:
+                raise ChannelError(
+                    f"the peer sent a frame beyond the limits: {header_bytes} + {payload_bytes} bytes"
+                )
+            self._header = memoryview(bytearray(header_bytes))
+            self._payload = np.empty(payload_bytes, np.uint8)
+            self._filling = self._header
+            return None
+        if self._filling is self._header and self._payload.size:
+            self._filling = self._payload.data
+            return None
+        self._filling = self._prefix
+        return self._decode(), len(self._header) + self._payload.size
+
+    def _decode(self) -> Frame:
+        self._payload_used = 0
+        try:
+            frame: Frame = self._msgpack.decode(self._header)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ChannelError(f"the peer sent a malformed message: {error}") from error
+        if self._payload_used != self._payload.size:
+            raise ChannelError("the peer sent a message with more bytes than its arrays have")
+        return frame
+
+    def _give_array(self, kind: Any, shape: Any) -> Any:
+        dtype = np.dtype(get_args(get_args(kind)[1])[0])
+        if not isinstance(shape, list) or len(shape) > 3:
+            raise ValueError("an array's shape must be a list of at most 3 numbers")
+        if not all(type(dim) is int and 0 <= dim <= _MAX_DIM for dim in shape):
+            raise ValueError("an array's shape is out of range")
+        start = self._payload_used
+        end = start + math.prod(shape) * dtype.itemsize
+        if end > self._payload.size:
+            raise ValueError("an array has more elements than there are bytes")
+        self._payload_used = end
+        return self._payload[start:end].view(dtype).reshape(shape)

@@ -1,0 +1,85 @@
+"""Messages refuse contents that no channel may carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dspine_cluster.transport.messages import Busy, DraftItem, Features, Need, Proposals
+
+
+def proposals(**changes: Any) -> Proposals:
+    fields: dict[str, Any] = {
+        "uids": [1, 2],
+        "rounds": [5, 6],
+        "tokens": np.zeros((2, 3), np.int32),
+        "candidates": np.zeros((2, 3, 4), np.int32),
+        "probs": np.full((2, 3, 4), 0.25, np.float32),
+        "confidence": np.ones((2, 3), np.float32),
+        "draft_s": 0.01,
+    }
+    return Proposals(**{**fields, **changes})
+
+
+def test_greedy_proposals_may_leave_out_the_distribution() -> None:
+    assert proposals(candidates=None, probs=None).candidates is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rounds": [5]},
+        {"tokens": np.zeros((3, 3), np.int32)},
+        {"tokens": np.zeros((2, 3), np.int64)},
+        {"confidence": np.ones((2, 2), np.float32)},
+        {"confidence": np.full((2, 3), np.nan, np.float32)},
+        {"confidence": np.ones((2, 3), np.float64)},
+        {"candidates": None},
+        {"probs": None},
+        {"candidates": np.zeros((2, 2, 4), np.int32)},
+        {"probs": np.zeros((2, 3, 5), np.float32)},
+        {"probs": np.full((2, 3, 4), -0.1, np.float32)},
+        {"probs": np.full((2, 3, 4), 1.5, np.float32)},
+        {"draft_s": float("inf")},
+    ],
+)
+def test_proposals_of_unequal_shapes_or_impossible_numbers_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must|come together"):
+        proposals(**changes)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((0, 4), np.uint8),
+        np.zeros((4, 0), np.uint8),
+        np.zeros(4, np.uint8),
+        np.zeros((1, 4), np.int8),
+    ],
+)
+def test_features_without_rows_of_bytes_are_refused(rows: Any) -> None:
+    with pytest.raises(ValueError, match="rows must"):
+        Features(1, 0, rows)
+
+
+def test_features_know_their_end_and_their_cost() -> None:
+    features = Features(1, 32, np.zeros((5, 8), np.uint8))
+    assert (features.end, features.num_bytes) == (37, 40)
+
+
+@pytest.mark.parametrize("temperature", [-1.0, float("nan"), float("inf")])
+def test_an_impossible_temperature_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature"):
+        DraftItem(1, 0, 7, 3, 15, temperature, None, 0)
+
+
+def test_an_empty_range_cannot_be_needed() -> None:
+    with pytest.raises(ValueError, match="start"):
+        Need(1, 4, 4)
+
+
+def test_busy_names_a_round_for_each_request() -> None:
+    with pytest.raises(ValueError, match="rounds"):
+        Busy([1, 2], [3])

@@ -1,0 +1,208 @@
+"""Frames: every message survives the wire, and nothing malformed does more than raise."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from dspine_cluster.errors import ChannelError
+from dspine_cluster.transport.channel import ChannelLimits
+from dspine_cluster.transport.messages import (
+    Busy,
+    Close,
+    Draft,
+    DraftItem,
+    Features,
+    Hello,
+    Message,
+    Need,
+    Open,
+    Proposals,
+)
+from dspine_cluster.transport.wire import Credit, Decoder, Encoder, Frame, Greeting
+
+LIMITS = ChannelLimits()
+
+uids = st.integers(0, 2**63 - 1)
+positions = st.integers(0, 2**40 - 1)
+items = st.builds(
+    DraftItem,
+    uid=uids,
+    round=positions,
+    anchor=st.integers(0, 2**31 - 1),
+    position=positions,
+    num_proposals=st.integers(1, 16),
+    temperature=st.floats(0, 100),
+    seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+    output_index=positions,
+)
+texts = st.text(max_size=64)
+hellos = st.builds(Hello, st.integers(0, 9), texts, texts, texts, texts, texts, texts)
+
+
+@st.composite
+def proposals(draw: st.DrawFn) -> Proposals:
+    R, P, K = draw(st.integers(0, 4)), draw(st.integers(0, 15)), draw(st.integers(0, 16))
+    probabilities = st.floats(0, 1, width=32)
+    ids = st.integers(0, 2**31 - 1)
+    has_distribution = draw(st.booleans())
+    return Proposals(
+        draw(st.lists(uids, min_size=R, max_size=R)),
+        draw(st.lists(positions, min_size=R, max_size=R)),
+        draw(npst.arrays(np.int32, (R, P), elements=ids)),
+        draw(npst.arrays(np.int32, (R, P, K), elements=ids)) if has_distribution else None,
+        draw(npst.arrays(np.float32, (R, P, K), elements=probabilities)) if has_distribution else None,
+        draw(npst.arrays(np.float32, (R, P), elements=probabilities)),
+        draw(st.floats(0, 100)),
+    )
+
+
+frames: st.SearchStrategy[Frame] = st.one_of(
+    st.builds(Open, uids, st.lists(st.binary(max_size=64), max_size=4)),
+    st.builds(
+        Features, uids, positions, npst.arrays(np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 9)))
+    ),
+    st.builds(Draft, st.lists(items, min_size=1, max_size=4)),
+    proposals(),
+    st.integers(0, 1000).flatmap(
+        lambda start: st.builds(Need, uids, st.just(start), st.integers(start + 1, 2000))
+    ),
+    st.integers(0, 3).flatmap(
+        lambda n: st.builds(
+            Busy, st.lists(uids, min_size=n, max_size=n), st.lists(positions, min_size=n, max_size=n)
+        )
+    ),
+    st.builds(Close, uids),
+    st.builds(Credit, uids),
+    st.builds(Greeting, hellos, uids),
+)
+
+
+def as_bytes(frame: Frame) -> bytes:
+    return b"".join(Encoder().encode(frame, LIMITS))
+
+
+def small_decoder() -> Decoder:
+    return Decoder(max_header_bytes=4096, max_payload_bytes=4096)
+
+
+def feed(decoder: Decoder, data: bytes, piece_bytes: int = 1 << 20) -> list[Frame]:
+    """What the decoder makes of a stream that arrives in pieces."""
+    decoded = []
+    while data:
+        view = decoder.buffer()
+        num_bytes = min(len(view), piece_bytes, len(data))
+        view[:num_bytes] = data[:num_bytes]
+        data = data[num_bytes:]
+        frame = decoder.advance(num_bytes)
+        if frame is not None:
+            decoded.append(frame[0])
+    return decoded
+
+
+def is_equal(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray):
+        return isinstance(right, np.ndarray) and left.dtype == right.dtype and np.array_equal(left, right)
+    if isinstance(left, msgspec.Struct):
+        names = left.__struct_fields__
+        return type(left) is type(right) and all(is_equal(getattr(left, n), getattr(right, n)) for n in names)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(is_equal, left, right))
+    return bool(left == right)
+
+
+@given(st.lists(frames, max_size=4), st.integers(1, 100))
+@settings(deadline=None)
+def test_every_frame_survives_the_wire_however_it_is_cut(sent: list[Frame], piece_bytes: int) -> None:
+    decoder = Decoder(max_header_bytes=1 << 20, max_payload_bytes=1 << 20)
+    received = feed(decoder, b"".join(map(as_bytes, sent)), piece_bytes)
+    assert is_equal(sent, received)
+    assert decoder.is_between_frames
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_only_ever_raise_a_channel_error(data: bytes) -> None:
+    with contextlib.suppress(ChannelError):
+        feed(small_decoder(), data)
+
+
+@given(st.binary(min_size=1, max_size=200), st.binary(max_size=64))
+def test_a_random_header_only_ever_raises_a_channel_error(header: bytes, payload: bytes) -> None:
+    with contextlib.suppress(ChannelError):
+        feed(small_decoder(), struct.pack("<II", len(header), len(payload)) + header + payload)
+
+
+@given(frames, st.data())
+@settings(deadline=None)
+def test_a_damaged_frame_is_read_as_something_valid_or_raises_a_channel_error(
+    frame: Frame, data: st.DataObject
+) -> None:
+    damaged = bytearray(as_bytes(frame))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ChannelError):
+        feed(small_decoder(), bytes(damaged))
+
+
+def frame_of(header: object, payload: bytes = b"") -> bytes:
+    packed = msgspec.msgpack.encode(header)
+    return struct.pack("<II", len(packed), len(payload)) + packed + payload
+
+
+FEATURES: dict[str, Any] = {"type": "features", "uid": 1, "start": 0}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<II", 0, 0),
+        struct.pack("<II", 5000, 0),
+        struct.pack("<II", 10, 5000),
+        frame_of({"type": "unknown"}),
+        frame_of({"type": "close"}),
+        frame_of({"type": "close", "uid": "1"}),
+        frame_of({"type": "close", "uid": -1}),
+        frame_of({"type": "close", "uid": 1, "more": 1}),
+        frame_of({"type": "close", "uid": 1}, b"more"),
+        frame_of({"type": "draft", "items": []}),
+        frame_of({**FEATURES, "rows": [2, 3]}, b"12345"),
+        frame_of({**FEATURES, "rows": [2, 3]}, b"1234567"),
+        frame_of({**FEATURES, "rows": [2**62, 2**62]}, b"12345"),
+        frame_of({**FEATURES, "rows": [2, -3]}, b"123456"),
+        frame_of({**FEATURES, "rows": [2, True]}, b"12"),
+        frame_of({**FEATURES, "rows": [6]}, b"123456"),
+        frame_of({**FEATURES, "rows": 6}, b"123456"),
+        frame_of({**FEATURES, "rows": [1, 1, 1, 1]}, b"1"),
+        struct.pack("<II", 4000, 0) + b"\x91" * 4000,
+    ],
+)
+def test_a_malformed_frame_is_a_channel_error(data: bytes) -> None:
+    with pytest.raises(ChannelError):
+        feed(small_decoder(), data)
+
+
+def test_lengths_are_refused_before_anything_is_allocated() -> None:
+    decoder = Decoder(max_header_bytes=2**32 - 1, max_payload_bytes=4096)
+    with pytest.raises(ChannelError, match="beyond the limits"):
+        feed(decoder, struct.pack("<II", 16, 2**32 - 1))
+
+
+def test_a_message_beyond_the_limits_is_not_encoded() -> None:
+    message: Message = Features(1, 0, np.zeros((100, 100), np.uint8))
+    with pytest.raises(ValueError, match="exceeds the limits"):
+        Encoder().encode(message, ChannelLimits(max_payload_bytes=9999))
+
+
+def test_encoding_refers_to_the_arrays_without_copying_them() -> None:
+    rows = np.zeros((4, 4), np.uint8)
+    buffers = Encoder().encode(Features(1, 0, rows), LIMITS)
+    rows[0, 0] = 7
+    assert bytes(buffers[1])[0] == 7
