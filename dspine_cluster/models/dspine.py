@@ -50,6 +50,11 @@ class DSpine(Drafter):
         self.register_buffer("transfer_codes", torch.zeros(config.vocab_size, config.transfer_rank))
         self.register_buffer("transfer_ready", torch.tensor(False))
 
+    def set_transfer_codes(self, codes: Tensor) -> None:
+        """Fix the codes, unit rows `[vocab_size, transfer_rank]`."""
+        self.transfer_codes.copy_(codes)
+        self.transfer_ready.fill_(True)
+
     def inject(self, layer: int, hidden: Tensor, anchors: Tensor) -> Tensor:
         codes = self.transfer_codes[anchors].unsqueeze(1)  # [num_blocks, 1, transfer_rank]
         return injection.inject(hidden, codes, self.injection.weights(layer))
