@@ -203,7 +203,12 @@ def _layer_types(config_json: Mapping[str, Any], num_layers: int, is_hybrid: boo
 
 
 def _refuse_unsupported(config_json: Mapping[str, Any]) -> None:
-    for key, supported in (("hidden_act", "silu"), ("use_sliding_window", False), ("attn_output_gate", True)):
+    for key, supported in (
+        ("hidden_act", "silu"),
+        ("use_sliding_window", False),
+        ("attn_output_gate", True),
+        ("quantization_config", None),
+    ):
         value = config_json.get(key, supported)
         if value != supported:
             raise ConfigError(f"config.json: {key} {value!r} is not supported, only {supported!r}")

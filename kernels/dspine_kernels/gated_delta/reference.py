@@ -146,10 +146,11 @@ def _last_inputs(window: Tensor, num_past: int, lengths: Tensor | None) -> Tenso
 
 
 def _convolve(window: Tensor, weight: Tensor) -> Tensor:
-    """Depthwise causal convolution and SiLU: `[B, kernel - 1 + T, conv_dim]` to `[B, T, conv_dim]`."""
+    """Depthwise causal convolution and SiLU: `[B, kernel - 1 + T, conv_dim]` to fp32 `[B, T, conv_dim]`."""
     kernel = weight.shape[1]
     num_tokens = window.shape[1] - kernel + 1
-    taps = weight.t().contiguous()  # [kernel, conv_dim]
+    window = window.float()
+    taps = weight.float().t().contiguous()  # [kernel, conv_dim]
     out = window[:, :num_tokens] * taps[0]
     for tap in range(1, kernel):
         out = torch.addcmul(out, window[:, tap : tap + num_tokens], taps[tap])
@@ -168,7 +169,7 @@ def _split_heads(
     batch, num_tokens, conv_dim = mixed.shape
     query_key_dim = 2 * num_key_heads * key_head_dim
     num_groups = log_decay.shape[2] // num_key_heads
-    query_key, value = torch.split(mixed.float(), [query_key_dim, conv_dim - query_key_dim], -1)
+    query_key, value = torch.split(mixed, [query_key_dim, conv_dim - query_key_dim], -1)
     query_key = query_key.view(batch, num_tokens, 2, num_key_heads, key_head_dim)
     query_key = query_key * torch.rsqrt(query_key.square().sum(-1, keepdim=True) + NORM_EPS)
     query, key = query_key.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, Hk, T, Dk]

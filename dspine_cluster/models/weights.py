@@ -1,0 +1,149 @@
+"""Targets from model folders and back: build, load with every tensor accounted for, save."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dspine_cluster.errors import CheckpointError
+from dspine_cluster.models.config import (
+    TargetConfig,
+    parse_eos_token_ids,
+    parse_target_config,
+    write_target_config,
+)
+from dspine_cluster.models.folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    fingerprint,
+    read_json,
+    read_tensors,
+    resolve_model,
+    tokenizer_fingerprint,
+)
+from dspine_cluster.models.qwen3 import make_qwen3
+from dspine_cluster.models.qwen3_5 import make_qwen3_5
+from dspine_cluster.models.target import TargetModel
+
+__all__ = [
+    "build_target",
+    "fingerprint",
+    "load_target",
+    "make_target",
+    "read_target_config",
+    "read_tensors",
+    "resolve_model",
+    "save_target",
+    "tokenizer_fingerprint",
+]
+
+SKIPPED_PREFIXES = ("visual.", "model.visual.", "mtp.", "model.mtp.")
+NAMES_SHOWN = 8
+"""Tensors that an error message names before it counts the rest."""
+
+
+def read_target_config(folder: Path) -> TargetConfig:
+    """The folder's `config.json`, with the end tokens of its `generation_config.json` added.
+
+    Raises:
+        CheckpointError: a file cannot be read.
+        ConfigError: as `parse_target_config`.
+    """
+    config = parse_target_config(read_json(folder / CONFIG_FILE))
+    generation = folder / "generation_config.json"
+    if not generation.is_file():
+        return config
+    ids = (*config.eos_token_ids, *parse_eos_token_ids(read_json(generation)))
+    return replace(config, eos_token_ids=tuple(dict.fromkeys(ids)))
+
+
+def make_target(config: TargetConfig) -> TargetModel:
+    """A target of the configured architecture whose weights are not yet set."""
+    return make_qwen3_5(config) if config.model_type == "qwen3_5_text" else make_qwen3(config)
+
+
+def build_target(config: TargetConfig, *, seed: int, std: float = 0.02) -> TargetModel:
+    """A random fp32 target: matrices normal with `std`, decay rates uniform in (0.01, 16), norms the identity."""
+    model = make_target(config)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(".A_log"):
+                parameter.uniform_(0.01, 16.0, generator=random).log_()
+            elif parameter.ndim > 1:
+                parameter.normal_(std=std, generator=random)
+    return model
+
+
+def load_target(folder: Path, *, dtype: torch.dtype, device: torch.device) -> TargetModel:
+    """Load a Hugging Face folder for inference; vision and multi-token-prediction tensors are left out.
+
+    Every tensor is cast to `dtype`, except `A_log`, which is kept in fp32.
+
+    Raises:
+        CheckpointError: a file cannot be read, or tensors are missing, surplus or misshapen; the message names them.
+        ConfigError: as `parse_target_config`.
+    """
+    config = read_target_config(folder)
+    with torch.device("meta"):
+        model = make_target(config)
+    expected = {name: parameter.shape for name, parameter in model.state_dict().items()}
+    loaded: dict[str, Tensor] = {}
+    surplus, misshapen = [], []
+    for stored_name, tensor in read_tensors(folder):
+        name = _text_name(stored_name)
+        if stored_name.startswith(SKIPPED_PREFIXES) or (
+            config.tie_word_embeddings and name == "lm_head.weight"
+        ):
+            continue
+        if name not in expected:
+            surplus.append(stored_name)
+        elif tensor.shape != expected[name]:
+            misshapen.append(f"{stored_name} {list(tensor.shape)} instead of {list(expected[name])}")
+        else:
+            loaded[name] = tensor.to(device, _stored_dtype(name, dtype))
+    if misshapen:
+        raise CheckpointError(
+            f"{folder}: misshapen tensors: {_enumerate(misshapen)}; config.json differs from them"
+        )
+    if missing := sorted(expected.keys() - loaded.keys()):
+        raise CheckpointError(f"{folder}: missing tensors: {_enumerate(missing)}")
+    if surplus:
+        raise CheckpointError(
+            f"{folder}: surplus tensors: {_enumerate(surplus)}; the architecture has no place for them"
+        )
+    model.load_state_dict(loaded, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def save_target(model: TargetModel, folder: Path, *, dtype: torch.dtype) -> None:
+    """Write `config.json` and `model.safetensors` in Hugging Face's layout, cast to `dtype` except `A_log` (fp32)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(write_target_config(model.config), indent=2) + "\n"
+    (folder / CONFIG_FILE).write_text(content, encoding="utf-8")
+    tensors = {
+        name: tensor.to(_stored_dtype(name, dtype)).contiguous()
+        for name, tensor in model.state_dict().items()
+    }
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _stored_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if name.endswith(".A_log") else dtype
+
+
+def _text_name(name: str) -> str:
+    """The name of a text tensor without the prefixes that multimodal checkpoints put before it."""
+    if name.startswith("model.language_model."):
+        return "model." + name.removeprefix("model.language_model.")
+    return name.removeprefix("language_model.")
+
+
+def _enumerate(names: list[str]) -> str:
+    rest = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
