@@ -1,0 +1,53 @@
+"""Short copying tasks, for training only: they teach the miniature to carry names and words over exactly."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from dspine_cluster.miniature.data.conversation import Conversation, Split, assistant, phrasing, user
+from dspine_cluster.miniature.data.words import ANIMALS, CITIES, COLOURS, ITEMS, NAMES, invented_name, listed
+
+_ASK = (
+    ("Repeat: {s}", "{s}"),
+    ("Say this again: {s}", "{s}"),
+    ("Copy the following words: {s}", "{s}"),
+    ("Write {s} as a list.", "{dashes}"),
+    ("Reverse the order: {s}", "{back}"),
+    ("Number these: {s}", "{numbers}"),
+    ("Give me JSON for {s}.", "{json}"),
+    ("What is the first of these: {s}?", "{first}"),
+    ("What is the last of these: {s}?", "{last}"),
+    ("How many words are in: {s}?", "{count}"),
+    ("Which word comes after {one}: {s}?", "{two}"),
+    ("Sort by the alphabet: {s}", "{sorted}"),
+    ("Put these into one sentence: {s}", "I see {listed}."),
+    ("In capitals: {s}", "{upper}"),
+    ("Bullet points please: {s}", "{dashes}"),
+)
+
+
+def conversation(rng: Random, split: Split) -> Conversation:
+    """Words to repeat, reorder, pick from or wrap."""
+    pool = rng.choice((NAMES, ITEMS, CITIES, ANIMALS, COLOURS, None, None))
+    count = rng.randint(2, 6)
+    words = [invented_name(rng) for _ in range(count)] if pool is None else rng.sample(list(pool), k=count)
+    at = rng.randrange(count - 1)
+    question, answer = phrasing(rng, _ASK, split)
+    text = ", ".join(words)
+    slots = {
+        "s": text,
+        "dashes": "\n".join(f"- {word}" for word in words),
+        "numbers": "\n".join(f"{i}. {word}" for i, word in enumerate(words, start=1)),
+        "back": ", ".join(reversed(words)),
+        "json": json.dumps(words),
+        "first": words[0],
+        "last": words[-1],
+        "count": str(count),
+        "one": words[at],
+        "two": words[at + 1],
+        "sorted": ", ".join(sorted(words)),
+        "listed": listed(words),
+        "upper": text.upper(),
+    }
+    return Conversation((user(question.format(**slots)), assistant(answer.format(**slots))))

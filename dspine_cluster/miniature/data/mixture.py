@@ -1,0 +1,47 @@
+"""The training mix: which share of the documents each family has, and the endless stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from dspine_cluster.miniature.data import arithmetic, chat, code, copying, library, prose, tools
+from dspine_cluster.miniature.data.conversation import Conversation, Split
+
+TASKS: dict[str, Callable[[Random, Split], Conversation]] = {
+    "arithmetic": arithmetic.conversation,
+    "code": code.conversation,
+    "tools": tools.conversation,
+    "prose": prose.conversation,
+    "chat": chat.conversation,
+}
+"""The task families with held-out prompts."""
+
+SHARES: dict[str, float] = {
+    "arithmetic": 0.27,
+    "code": 0.16,
+    "tools": 0.17,
+    "prose": 0.13,
+    "chat": 0.12,
+    "copying": 0.08,
+    "source": 0.05,
+    "topic": 0.02,
+}
+"""Share of documents, not of tokens: excerpts and tool conversations are several times longer than the rest."""
+
+
+def documents(seed: int, split: Split) -> Iterator[Conversation | str]:
+    """Conversations and plain text excerpts, endless; the same seed gives the same documents."""
+    rng = Random(seed)
+    files, texts = library.source_files(split), library.topics(split)
+    kinds, shares = list(SHARES), list(SHARES.values())
+    while True:
+        kind = rng.choices(kinds, shares)[0]
+        if kind == "source":
+            yield library.source_excerpt(rng, files)
+        elif kind == "topic":
+            yield library.topic_excerpt(rng, texts)
+        elif kind == "copying":
+            yield copying.conversation(rng, split)
+        else:
+            yield TASKS[kind](rng, split)
