@@ -50,6 +50,8 @@ class Inbox:
     def take(self) -> tuple[list[Message], int, int]:
         """All waiting messages in order, their bytes, and the bytes of `Features` rows in them.
 
+        The callback is called again if the end follows these messages: it is all that waits now.
+
         Raises:
             ChannelClosedError: closed, and nothing waits.
         """
@@ -59,6 +61,9 @@ class Inbox:
             messages, self._messages = self._messages, []
             num_bytes, self._bytes = self._bytes, 0
             features_bytes, self._features_bytes = self._features_bytes, 0
+            callback = self._callback if self._close_reason is not None else None
+        if callback is not None:
+            callback()
         return messages, num_bytes, features_bytes
 
     def close(self, reason: str) -> bool:

@@ -117,7 +117,6 @@ class SocketChannel:
         except OSError as error:
             reason = f"the connection broke: {error}"
         finally:
-            self._inbox.close(reason)
             with self._write_lock:
                 self._is_broken = True
                 self._socket.close()
@@ -125,6 +124,7 @@ class SocketChannel:
                 self._bulk.clear()
             self._wake_sender.close()
             self._wake_receiver.close()
+            self._inbox.close(reason)
 
     def _carry(self) -> None:
         poller = select.poll()

@@ -40,12 +40,15 @@ def socket_pair(verifier_hello: Hello, drafter_hello: Hello) -> Iterator[SocketP
     channels: list[SocketChannel] = []
     with ThreadPoolExecutor(8) as threads:
 
-        def make(limits: ChannelLimits | None = None) -> tuple[SocketChannel, SocketChannel]:
+        def make(
+            limits: ChannelLimits | None = None, drafter_limits: ChannelLimits | None = None
+        ) -> tuple[SocketChannel, SocketChannel]:
             limits = limits or ChannelLimits()
+            drafter_limits = drafter_limits or limits
             left, right = socket.socketpair()
             made = (
-                SocketChannel(left, Peer(drafter_hello, limits.credit_bytes), limits),
-                SocketChannel(right, Peer(verifier_hello, limits.credit_bytes), limits),
+                SocketChannel(left, Peer(drafter_hello, drafter_limits.credit_bytes), limits),
+                SocketChannel(right, Peer(verifier_hello, limits.credit_bytes), drafter_limits),
             )
             channels.extend(made)
             for channel in made:
