@@ -1,0 +1,21 @@
+"""What the HTTP interface accepts at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
+    """Bounds of one request, checked before any work is done for it."""
+
+    max_model_len_tokens: int
+    """Prompt and output tokens of one request together, as the verifier allows."""
+    vocab_size: int
+    """Token ids in prompts, `stop_token_ids` and `logit_bias` lie below this."""
+    max_body_bytes: int = 8 * 2**20
+    max_choices: int = 64
+    """Completions one request may ask for: prompts times `n`."""
+    max_logit_bias: int = 1024
+    max_stop_strings: int = 16
+    max_stop_chars: int = 512

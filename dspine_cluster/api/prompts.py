@@ -1,0 +1,41 @@
+"""The prompts of a request as token ids."""
+
+from __future__ import annotations
+
+from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, Prompts
+from dspine_cluster.errors import RequestError
+
+
+async def encode_prompts(
+    body: ChatCompletionRequest | CompletionRequest, tokenizer: ChatTokenizer, limits: ApiLimits
+) -> list[tuple[int, ...]]:
+    """One prompt of a chat, one or more of a text completion; ids that the client sent are taken as they are.
+
+    Raises:
+        RequestError: more completions are asked for than the limits allow, or a prompt cannot be made.
+    """
+    prompts = [] if isinstance(body, ChatCompletionRequest) else _split(body.prompt)
+    num_completions = body.num_choices * max(len(prompts), 1)
+    if num_completions > limits.max_choices:
+        raise RequestError(
+            f"n: {num_completions} completions are more than the {limits.max_choices} allowed.", param="n"
+        )
+    if isinstance(body, ChatCompletionRequest):
+        return [await tokenizer.encode_chat(body.messages, body.chat_template_kwargs or {})]
+    return [
+        await tokenizer.encode_text(prompt) if isinstance(prompt, str) else tuple(prompt)
+        for prompt in prompts
+    ]
+
+
+def _split(prompt: Prompts) -> list[str | list[int]]:
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise RequestError("prompt: the list is empty.", param="prompt")
+    texts = [item for item in prompt if isinstance(item, str)]
+    id_lists = [item for item in prompt if isinstance(item, list)]
+    token_ids = [item for item in prompt if isinstance(item, int)]
+    return [token_ids] if token_ids else [*texts, *id_lists]

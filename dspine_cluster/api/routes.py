@@ -1,0 +1,101 @@
+"""The HTTP application: routes, validation before work, and the choice between whole and streamed answers."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+
+from dspine_cluster.api.answers import AnswerHead, Outputs
+from dspine_cluster.api.chat import chat_events, whole_chat
+from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.completions import text_events, whole_text
+from dspine_cluster.api.errors import install_error_handlers
+from dspine_cluster.api.generation import Generator, generate_all
+from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompts import encode_prompts
+from dspine_cluster.api.request_guard import RequestGuard
+from dspine_cluster.api.responses import ChatCompletion, ModelCard, ModelList, TextCompletion
+from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
+from dspine_cluster.api.sse import EventStream
+from dspine_cluster.api.strict_json import StrictJsonRoute
+from dspine_cluster.api.translate import generate_requests
+from dspine_cluster.api.unsupported import check_extra_fields
+from dspine_cluster.errors import RequestError
+
+
+def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, limits: ApiLimits) -> FastAPI:
+    """The OpenAI-compatible interface to one model. Every error is answered in OpenAI's shape."""
+    app = FastAPI(title="dspine_cluster", version=version("dspine-cluster"), docs_url=None, redoc_url=None)
+    app.router.route_class = StrictJsonRoute
+    app.add_middleware(RequestGuard, max_body_bytes=limits.max_body_bytes)
+    install_error_handlers(app)
+    _add_model_routes(app, generator, model_name, limits)
+
+    async def prepare(body: ChatCompletionRequest | CompletionRequest, head: AnswerHead) -> Outputs:
+        _check_model(body.model, model_name)
+        check_extra_fields(body)
+        prompts = await encode_prompts(body, tokenizer, limits)
+        return generate_all(generator, generate_requests(body, head.id, prompts, limits))
+
+    @app.post("/v1/chat/completions", response_model=ChatCompletion)
+    async def create_chat_completion(body: ChatCompletionRequest) -> Response:
+        head = AnswerHead.new(model_name, "chatcmpl")
+        outputs = await prepare(body, head)
+        if body.stream:
+            return await EventStream.open(
+                chat_events(head, outputs, body.num_choices, include_usage=body.includes_usage)
+            )
+        return _json(await whole_chat(head, outputs, body.num_choices))
+
+    @app.post("/v1/completions", response_model=TextCompletion)
+    async def create_completion(body: CompletionRequest) -> Response:
+        head = AnswerHead.new(model_name, "cmpl")
+        outputs = await prepare(body, head)
+        if body.stream:
+            return await EventStream.open(
+                text_events(head, outputs, body.num_choices, include_usage=body.includes_usage)
+            )
+        return _json(await whole_text(head, outputs, body.num_choices))
+
+    return app
+
+
+def _add_model_routes(app: FastAPI, generator: Generator, model_name: str, limits: ApiLimits) -> None:
+    card = ModelCard(
+        id=model_name,
+        object="model",
+        created=int(time.time()),
+        owned_by="dspine_cluster",
+        max_model_len=limits.max_model_len_tokens,
+    )
+
+    @app.get("/v1/models")
+    async def list_models() -> ModelList:
+        return ModelList(object="list", data=[card])
+
+    @app.get("/v1/models/{model:path}")
+    async def retrieve_model(model: str) -> ModelCard:
+        _check_model(model, model_name)
+        return card
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        await generator.check_health()
+        return JSONResponse({"status": "ok"})
+
+
+def _check_model(asked: str | None, served: str) -> None:
+    if asked is not None and asked != served:
+        raise RequestError(
+            f"The model {asked[:200]!r} does not exist; this server has {served!r}.",
+            param="model",
+            code="model_not_found",
+        )
+
+
+def _json(answer: BaseModel) -> Response:
+    return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import httpx
+import openai
+import pytest
+import uvicorn
+
+from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.routes import create_app
+from tests.api.fakes import VOCAB_SIZE, FakeGenerator, byte_tokenizer
+
+LIMITS = ApiLimits(max_model_len_tokens=512, vocab_size=VOCAB_SIZE, max_body_bytes=100_000, max_choices=8)
+
+
+@dataclass(frozen=True)
+class Api:
+    """A running server and its clients."""
+
+    url: str
+    generator: FakeGenerator
+    http: httpx.Client
+    openai: openai.OpenAI
+
+
+@contextmanager
+def running_api(generator: FakeGenerator, chat_template: str | None = None) -> Iterator[Api]:
+    tokenizer = byte_tokenizer() if chat_template is None else byte_tokenizer(chat_template)
+    app = create_app(generator, ChatTokenizer(tokenizer), "fake", LIMITS)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        with (
+            httpx.Client(base_url=url, timeout=30) as http,
+            openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        ):
+            yield Api(url, generator, http, client)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture
+def serve_api() -> Iterator[Callable[[FakeGenerator], Api]]:
+    """Starts a server for a generator of the test's choice."""
+    with ExitStack() as stack:
+        yield lambda generator: stack.enter_context(running_api(generator))
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[Api]:
+    """A server for tests that only look at answers."""
+    with running_api(FakeGenerator()) as running:
+        yield running
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Waits up to two seconds for a condition that another thread brings about."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 2.0
+        while not condition():
+            assert time.monotonic() < deadline, "the condition never came true"
+            time.sleep(0.005)
+
+    return wait

@@ -1,0 +1,105 @@
+"""A byte-level tokenizer and a deterministic generator that behaves as a verifier does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, Usage
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}"
+    "{% if m.role == 'assistant' and loop.first %}{{ raise_exception('starts with assistant') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+)
+VOCAB_SIZE = 258
+
+
+def byte_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> PreTrainedTokenizerFast:
+    """256 bytes, then `<|im_start|>` and `<|im_end|>`."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={char: index for index, char in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=chat_template)
+
+
+@dataclass
+class FakeGenerator:
+    """Writes words that depend on the prompt and the seed, three a round. `fail_after_rounds` raises `error` then."""
+
+    round_s: float = 0.0
+    error: Exception | None = None
+    fail_after_rounds: int = 0
+    ends_silently: bool = False
+    requests: list[GenerateRequest] = field(default_factory=list)
+    num_running: int = 0
+    num_aborted: int = 0
+    num_finished: int = 0
+
+    async def check_health(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
+        self.requests.append(request)
+        self.num_running += 1
+        finished = False
+        try:
+            num_tokens = 0
+            num_rounds = 0
+            accepted = 0
+            while True:
+                await asyncio.sleep(self.round_s)
+                if self.error is not None and num_rounds == self.fail_after_rounds:
+                    raise self.error
+                if self.ends_silently and num_rounds:
+                    return
+                take = min(3, request.stop.max_tokens - num_tokens)
+                words = [self.word(request, num_tokens + i) for i in range(take)]
+                num_tokens += take
+                num_rounds += 1
+                accepted += take - 1
+                is_last = num_tokens == request.stop.max_tokens
+                finished = is_last
+                yield RoundOutput(
+                    token_ids=tuple(range(take)),
+                    text="".join(words),
+                    accepted_tokens=take - 1,
+                    finish_reason=FinishReason.LENGTH if is_last else None,
+                    usage=Usage(
+                        prompt_tokens=len(request.prompt_ids),
+                        output_tokens=num_tokens,
+                        cached_prompt_tokens=len(request.prompt_ids) // 16 * 16,
+                        num_rounds=num_rounds,
+                        proposed_tokens=15 * num_rounds,
+                        verified_tokens=15 * num_rounds,
+                        accepted_tokens=accepted,
+                    ),
+                )
+                if is_last:
+                    return
+        finally:
+            self.num_running -= 1
+            self.num_finished += finished
+            self.num_aborted += not finished
+
+    @staticmethod
+    def word(request: GenerateRequest, index: int) -> str:
+        digest = hashlib.sha256(repr((request.prompt_ids, request.sampling.seed, index)).encode()).hexdigest()
+        return f"{digest[:4]} "
+
+    @classmethod
+    def text(cls, request: GenerateRequest) -> str:
+        return "".join(cls.word(request, index) for index in range(request.stop.max_tokens))

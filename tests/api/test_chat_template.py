@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.schema import ChatMessage, TextPart
+from dspine_cluster.errors import CheckpointError, RequestError
+from tests.api.fakes import byte_tokenizer
+
+USER = ChatMessage(role="user", content="Hi")
+
+
+def text_of(token_ids: tuple[int, ...]) -> str:
+    return str(byte_tokenizer().decode(list(token_ids)))
+
+
+async def test_the_prompt_ends_where_the_answer_starts() -> None:
+    ids = await ChatTokenizer(byte_tokenizer()).encode_chat([USER], {})
+    assert text_of(ids) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_markup_becomes_single_special_tokens() -> None:
+    ids = await ChatTokenizer(byte_tokenizer()).encode_chat([USER], {})
+    assert ids.count(256) == 2
+    assert ids.count(257) == 1
+
+
+async def test_template_kwargs_reach_the_template() -> None:
+    ids = await ChatTokenizer(byte_tokenizer()).encode_chat([USER], {"enable_thinking": False})
+    assert text_of(ids).endswith("<think></think>")
+
+
+async def test_text_parts_are_joined() -> None:
+    parts = [TextPart(type="text", text="H"), TextPart(type="text", text="i")]
+    message = ChatMessage(role="user", content=parts)
+    tokenizer = ChatTokenizer(byte_tokenizer())
+    assert await tokenizer.encode_chat([message], {}) == await tokenizer.encode_chat([USER], {})
+
+
+async def test_developer_messages_are_system_messages() -> None:
+    ids = await ChatTokenizer(byte_tokenizer()).encode_chat([ChatMessage(role="developer", content="x")], {})
+    assert text_of(ids).startswith("<|im_start|>system\nx")
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template", "tokenize", "tools", "continue_final_message", "conversation"]
+)
+async def test_a_client_cannot_replace_the_template_or_its_options(name: str) -> None:
+    with pytest.raises(RequestError, match=name):
+        await ChatTokenizer(byte_tokenizer()).encode_chat([USER], {name: "x"})
+
+
+async def test_what_the_template_refuses_is_the_callers_mistake() -> None:
+    with pytest.raises(RequestError, match="starts with assistant") as caught:
+        await ChatTokenizer(byte_tokenizer()).encode_chat([ChatMessage(role="assistant", content="x")], {})
+    assert caught.value.param == "messages"
+
+
+async def test_templates_run_in_a_sandbox() -> None:
+    tokenizer = ChatTokenizer(byte_tokenizer("{{ ''.__class__.__mro__[1].__subclasses__() }}"))
+    with pytest.raises(RequestError, match="unsafe"):
+        await tokenizer.encode_chat([USER], {})
+
+
+async def test_a_model_without_a_template_points_to_completions() -> None:
+    with pytest.raises(RequestError, match="/v1/completions"):
+        await ChatTokenizer(byte_tokenizer(None)).encode_chat([USER], {})
+
+
+async def test_many_prompts_at_once_are_encoded_as_one_by_one() -> None:
+    tokenizer = ChatTokenizer(byte_tokenizer())
+    texts = [f"text {index} é 漢" * (index + 1) for index in range(32)]
+    at_once = await asyncio.gather(*(tokenizer.encode_text(text) for text in texts))
+    assert [text_of(ids) for ids in at_once] == texts
+
+
+async def test_a_saved_tokenizer_loads_from_its_folder(tmp_path: Path) -> None:
+    byte_tokenizer().save_pretrained(tmp_path)
+    loaded = ChatTokenizer.from_folder(tmp_path)
+    assert await loaded.encode_chat([USER], {}) == await ChatTokenizer(byte_tokenizer()).encode_chat(
+        [USER], {}
+    )
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=tmp_path.name):
+        ChatTokenizer.from_folder(tmp_path)

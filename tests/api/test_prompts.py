@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompts import encode_prompts
+from dspine_cluster.api.schema import CompletionRequest
+from dspine_cluster.errors import RequestError
+from tests.api.fakes import byte_tokenizer
+
+LIMITS = ApiLimits(max_model_len_tokens=100, vocab_size=258, max_choices=4)
+
+
+async def encode(prompt: object, n: int = 1) -> list[tuple[int, ...]]:
+    body = CompletionRequest.model_validate({"prompt": prompt, "n": n})
+    return await encode_prompts(body, ChatTokenizer(byte_tokenizer()), LIMITS)
+
+
+async def test_one_text_is_one_prompt() -> None:
+    assert len(await encode("abc")) == 1
+
+
+async def test_texts_are_prompts_in_their_order() -> None:
+    assert await encode(["ab", "c"]) == [*await encode("ab"), *await encode("c")]
+
+
+async def test_ids_are_one_prompt_and_lists_of_ids_are_several() -> None:
+    assert await encode([1, 2]) == [(1, 2)]
+    assert await encode([[1, 2], [3]]) == [(1, 2), (3,)]
+
+
+@pytest.mark.parametrize(("prompt", "n"), [("a", 5), (["a", "b"], 3), ([[1]] * 5, 1)])
+async def test_more_completions_than_allowed_are_refused(prompt: object, n: int) -> None:
+    with pytest.raises(RequestError, match="completions"):
+        await encode(prompt, n)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+
+import pytest
+
+from dspine_cluster.api.schema import ChatCompletionRequest
+from dspine_cluster.api.unsupported import check_extra_fields
+from dspine_cluster.errors import RequestError
+
+
+def chat(fields: Mapping[str, object], message: Mapping[str, object] | None = None) -> ChatCompletionRequest:
+    return ChatCompletionRequest.model_validate(
+        {"messages": [{"role": "user", "content": "x", **(message or {})}], **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tools", [{"type": "function"}]),
+        ("tool_choice", "required"),
+        ("response_format", {"type": "json_object"}),
+        ("logprobs", True),
+        ("logprobs", 0),
+        ("top_logprobs", 5),
+        ("echo", True),
+        ("suffix", "end"),
+        ("best_of", 2),
+        ("reasoning_effort", "high"),
+        ("chat_template", "{{ messages }}"),
+        ("continue_final_message", True),
+    ],
+)
+def test_a_field_that_would_change_the_output_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=name) as caught:
+        check_extra_fields(chat({name: value}))
+    assert caught.value.param == name
+    assert caught.value.code == "unsupported_parameter"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tools", []),
+        ("tools", None),
+        ("tool_choice", "none"),
+        ("response_format", {"type": "text"}),
+        ("logprobs", False),
+        ("best_of", 1),
+        ("echo", False),
+        ("user", "someone"),
+        ("metadata", {"a": "b"}),
+    ],
+)
+def test_a_field_that_changes_nothing_is_accepted(name: str, value: object) -> None:
+    check_extra_fields(chat({name: value}))
+
+
+def test_fields_inside_messages_are_seen_too() -> None:
+    with pytest.raises(RequestError) as caught:
+        check_extra_fields(chat({}, {"tool_calls": [{"id": "1"}]}))
+    assert caught.value.param == "messages[0].tool_calls"
+
+
+def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    name = f"unheard_of_{uuid.uuid4().hex}"
+    with caplog.at_level(logging.WARNING):
+        check_extra_fields(chat({name: 1}))
+        check_extra_fields(chat({name: 2}))
+    assert [name in record.getMessage() for record in caplog.records] == [True]
