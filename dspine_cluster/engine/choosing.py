@@ -115,9 +115,14 @@ def _invert_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> Tensor:
+    """The token of each row; noise is drawn for the whole width only where most of it has probability."""
+    if 4 * int(probs.count_nonzero()) > probs.numel():
+        all_ids = torch.arange(probs.shape[-1], device=probs.device)
+        noise = gumbel(seeds[:, None], output_indices[:, None], all_ids)
+        return noise.add_(probs.double().log_()).argmax(-1)
     rows, ids = probs.nonzero(as_tuple=True)
     scores = torch.full_like(probs, -torch.inf, dtype=torch.float64)
-    scores[rows, ids] = probs[rows, ids].double().log() + gumbel(seeds[rows], output_indices[rows], ids)
+    scores[rows, ids] = probs[rows, ids].double().log_() + gumbel(seeds[rows], output_indices[rows], ids)
     return scores.argmax(-1)
 
 

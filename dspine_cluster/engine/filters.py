@@ -63,32 +63,30 @@ class FilterRows:
 def target_probs(logits: Tensor, filters: FilterRows) -> Tensor:
     """The distribution of each row of `logits` [num_rows, vocab_size] float32, as float32 of that shape.
 
-    Top-p keeps the smallest set of likeliest tokens, among those top-k kept, whose renormalised mass reaches it;
-    min-p keeps the tokens of at least that fraction of the maximum. One token at least stays. Equal logits rank
-    by ascending token id.
+    Top-p keeps the smallest set of likeliest tokens, among those that top-k kept, whose renormalised mass
+    reaches it; min-p keeps the tokens of at least that fraction of the maximum. One token at least stays. Equally
+    likely tokens rank by ascending id.
     """
     peaks = logits.amax(-1, keepdim=True)
-    probs = ((logits - peaks) / filters.temperature[:, None]).softmax(-1)
-    if not filters.ranks and not filters.has_min_p:
-        return probs
+    probs = (logits - peaks).div_(filters.temperature[:, None]).softmax(-1)
     if filters.ranks:
-        probs = probs * _ranked_support(logits, probs, filters)
+        probs.masked_fill_(~_ranked_support(probs, filters), 0.0)
     if filters.has_min_p:
-        probs = probs * (probs >= filters.min_p[:, None] * probs.amax(-1, keepdim=True))
-    return probs / probs.sum(-1, keepdim=True)
+        probs.masked_fill_(probs < filters.min_p[:, None] * probs.amax(-1, keepdim=True), 0.0)
+    # Rows without filters too, so that a row's last bits do not depend on its neighbours.
+    return probs.div_(probs.sum(-1, keepdim=True))
 
 
-def _ranked_support(logits: Tensor, probs: Tensor, filters: FilterRows) -> Tensor:
+def _ranked_support(probs: Tensor, filters: FilterRows) -> Tensor:
     """Which tokens top-k and top-p keep: bool [num_rows, vocab_size]."""
-    num_rows, vocab_size = logits.shape
-    keys = _ranking_keys(logits)
+    vocab_size = probs.shape[-1]
     takes_any_rank = filters.top_k == vocab_size
     unlimited = takes_any_rank & filters.top_p.isinf()
     num_ranks = filters.max_top_k if filters.max_top_k < vocab_size else min(_NUCLEUS_GUESS, vocab_size)
     while True:
-        ids = vocab_size - 1 - (keys.topk(num_ranks).values & 0xFFFFFFFF)  # [num_rows, num_ranks]
-        in_top_k = torch.arange(num_ranks, device=logits.device) < filters.top_k[:, None]
-        ranked = probs.gather(1, ids).double() * in_top_k
+        values = probs.topk(num_ranks).values  # [num_rows, num_ranks], descending
+        in_top_k = torch.arange(num_ranks, device=probs.device) < filters.top_k[:, None]
+        ranked = values.double() * in_top_k
         reached = ranked.cumsum(-1)
         needed = filters.top_p * torch.where(takes_any_rank, 1.0, reached[:, -1])
         is_complete = torch.where(
@@ -97,15 +95,11 @@ def _ranked_support(logits: Tensor, probs: Tensor, filters: FilterRows) -> Tenso
         if num_ranks == vocab_size or bool(is_complete.all()):
             break
         num_ranks = vocab_size
-    kept = in_top_k & (reached - ranked < needed[:, None])
-    kept[:, 0] = True
-    support = torch.zeros(num_rows, vocab_size, dtype=torch.bool, device=logits.device)
-    return support.scatter_(1, ids, kept) | unlimited[:, None]
-
-
-def _ranking_keys(logits: Tensor) -> Tensor:
-    """Distinct int64 keys: a higher logit has the higher key, and of equal logits the lower token id."""
-    vocab_size = logits.shape[-1]
-    bits = (logits + 0.0).view(torch.int32)  # adding 0.0 turns -0.0 into 0.0
-    ordered = torch.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).long()
-    return (ordered << 32) | torch.arange(vocab_size - 1, -1, -1, device=logits.device)
+    num_kept = (in_top_k & (reached - ranked < needed[:, None])).sum(-1, keepdim=True).clamp_(min=1)
+    edge = values.gather(1, num_kept - 1)  # [num_rows, 1], the probability of the last rank that is kept
+    above = (probs > edge) | unlimited[:, None]
+    at_edge = probs == edge
+    num_kept_at_edge = num_kept - (values > edge).sum(-1, keepdim=True)
+    if bool((at_edge.sum(-1, keepdim=True) > num_kept_at_edge).any()):
+        at_edge &= at_edge.cumsum(-1) <= num_kept_at_edge
+    return above | at_edge

@@ -63,9 +63,9 @@ class LogitRules:
     def _penalise(self, logits: Tensor, counts: _TokenCounts, proposals: Sequence[int]) -> None:
         """Repetition over prompt and output (Keskar et al. 2019); frequency and presence over output (OpenAI)."""
         ids = torch.tensor(proposals, device=logits.device).long()
-        earlier = torch.zeros_like(logits)  # [num_rows, vocab_size], how often a proposal before the row
-        earlier[1:].scatter_(1, ids[:, None], 1.0)
-        output_counts = earlier.cumsum_(0).add_(counts.output)
+        rows, earlier = torch.tril_indices(len(logits), len(ids), -1, device=logits.device)
+        output_counts = counts.output.repeat(len(logits), 1)  # [num_rows, vocab_size]
+        output_counts.index_put_((rows, ids[earlier]), output_counts.new_ones(()), accumulate=True)
         if self.sampling.repetition_penalty != 1.0:
             penalty = self.sampling.repetition_penalty
             scaled = torch.where(logits > 0, logits / penalty, logits * penalty)

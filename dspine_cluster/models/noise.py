@@ -36,17 +36,17 @@ def gumbel(seeds: Tensor, output_indices: Tensor, token_ids: Tensor) -> Tensor:
     streams = _mix(_mix(seeds + _GOLDEN) ^ (output_indices * _GOLDEN))
     bits = _mix(streams + (token_ids + 1) * _GOLDEN)
     # 52 bits and a half keep the uniform strictly inside (0, 1), where both logarithms are finite.
-    uniform = (_shift_right(bits, 64 - _MANTISSA_BITS).double() + 0.5) * 2.0**-_MANTISSA_BITS
-    return -torch.log(-torch.log(uniform))
+    uniform = _shift_right(bits, 64 - _MANTISSA_BITS).double().add_(0.5).mul_(2.0**-_MANTISSA_BITS)
+    return uniform.log_().neg_().log_().neg_()
 
 
 def _mix(state: Tensor) -> Tensor:
     """The output function of splitmix64, a bijection of 64-bit integers."""
-    state = (state ^ _shift_right(state, 30)) * _MULTIPLIER_1
-    state = (state ^ _shift_right(state, 27)) * _MULTIPLIER_2
-    return state ^ _shift_right(state, 31)
+    state = _shift_right(state, 30).bitwise_xor_(state).mul_(_MULTIPLIER_1)
+    state = _shift_right(state, 27).bitwise_xor_(state).mul_(_MULTIPLIER_2)
+    return _shift_right(state, 31).bitwise_xor_(state)
 
 
 def _shift_right(state: Tensor, num_bits: int) -> Tensor:
     """A logical shift; that of int64 tensors copies the sign bit."""
-    return (state >> num_bits) & ((1 << (64 - num_bits)) - 1)
+    return (state >> num_bits).bitwise_and_((1 << (64 - num_bits)) - 1)

@@ -55,7 +55,7 @@ class PagePoolMachine(RuleBasedStateMachine):
 
 
 TestPagePool = PagePoolMachine.TestCase
-TestPagePool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPagePool.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_fresh_pages_come_in_ascending_order_and_the_last_released_first() -> None:
