@@ -1,0 +1,108 @@
+"""A dense cache for parity tests: the real kernels over one page run and one state a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dspine_cluster.models.cache import GatedDeltaWeights
+from dspine_cluster.models.config import TargetConfig
+from dspine_cluster.models.target import TargetModel
+from dspine_kernels import gated_delta, paged_attention
+
+PAGE = 16
+
+
+class DenseCache:
+    """Requests of any lengths; each pass is either a prefill chunk or a block to verify."""
+
+    def __init__(self, config: TargetConfig, num_requests: int, max_tokens: int) -> None:
+        pages = -(-max_tokens // PAGE)
+        shape = (config.num_attention_layers, num_requests * pages, PAGE, config.num_kv_heads, config.head_dim)
+        self.keys, self.values = (torch.full(shape, float("nan")) for _ in range(2))
+        # Pages of the requests alternate, so that no request's pages are adjacent.
+        self.page_table = torch.arange(num_requests * pages).view(pages, num_requests).t().contiguous()
+        self.num_cached = torch.zeros(num_requests, dtype=torch.int64)
+        self.num_pending = torch.zeros(num_requests, dtype=torch.int64)
+        self.states: dict[int, tuple[Tensor, Tensor]] = {}
+        self.pending: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        if config.gated_delta is not None:
+            delta = config.gated_delta
+            for layer in range(config.num_gated_delta_layers):
+                self.states[layer] = (
+                    torch.zeros(num_requests, delta.num_value_heads, delta.key_head_dim, delta.value_head_dim),
+                    torch.zeros(num_requests, delta.conv_kernel - 1, delta.conv_dim),
+                )
+        self.lengths = self.num_cached
+        self.is_block = False
+
+    def run(self, model: TargetModel, tokens: Sequence[Tensor], *, is_block: bool) -> list[Tensor]:
+        """One pass over new tokens of every request; float32 logits a request. A block must be committed next."""
+        self.is_block = is_block
+        self.lengths = torch.tensor([len(row) for row in tokens])
+        steps = torch.arange(int(self.lengths.max()))
+        self.valid = steps < self.lengths[:, None]
+        positions = (self.num_cached[:, None] + steps)[self.valid]
+        slots = self.page_table.gather(1, (self.num_cached[:, None] + steps).where(self.valid, 0) // PAGE) * PAGE
+        self.slots = slots[self.valid] + positions % PAGE
+        logits = model.logits(model(torch.cat(list(tokens)), positions, self).hidden)
+        if not is_block:
+            self.num_cached = self.num_cached + self.lengths
+        return list(torch.split(logits, self.lengths.tolist()))
+
+    def commit(self, num_tokens: Tensor) -> None:
+        """Keep the first `num_tokens` `[num_requests]` tokens of the block just verified."""
+        self.num_cached = self.num_cached + num_tokens
+        self.num_pending = num_tokens
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values = self.keys[layer], self.values[layer]
+        paged_attention.write(key, value, keys, values, self.slots)
+        scale = query.shape[-1] ** -0.5
+        return paged_attention.attend(
+            query, keys, values, self.page_table, self.lengths, self.num_cached, scale
+        )
+
+    def gated_delta(
+        self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
+    ) -> Tensor:
+        state, conv_state = self.states[layer]
+        new = (self._pad(mixed_qkv), self._pad(a), self._pad(b))
+        heads = (weights.config.num_key_heads, weights.config.key_head_dim)
+        shared = (weights.conv_weight, weights.A_log, weights.dt_bias)
+        if self.is_block:
+            pending = self.pending.get(layer, tuple(x[:, :0] for x in new))
+            out, *states = gated_delta.verify(
+                *new,
+                *shared,
+                num_key_heads=heads[0],
+                key_head_dim=heads[1],
+                state=state,
+                conv_state=conv_state,
+                pending_qkv=pending[0],
+                pending_a=pending[1],
+                pending_b=pending[2],
+                num_pending=self.num_pending,
+                lengths=self.lengths,
+            )
+            self.pending[layer] = new
+        else:
+            assert not self.pending, "prefill first"
+            out, *states = gated_delta.prefill(
+                *new,
+                *shared,
+                num_key_heads=heads[0],
+                key_head_dim=heads[1],
+                state=state,
+                conv_state=conv_state,
+                lengths=self.lengths,
+            )
+        self.states[layer] = (states[0], states[1])
+        return out[self.valid]
+
+    def _pad(self, rows: Tensor) -> Tensor:
+        padded = rows.new_zeros(*self.valid.shape, rows.shape[-1])
+        padded[self.valid] = rows
+        return padded
