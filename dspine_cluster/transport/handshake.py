@@ -12,27 +12,29 @@ import secrets
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
 
 from dspine_cluster.errors import ChannelError, ConfigError
 from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.messages import Hello
-from dspine_cluster.transport.wire import Decoder, Encoder, Greeting
 
 _NONCE_BYTES = 32
 _OPENING = struct.Struct(f"<6sH{_NONCE_BYTES}s")
 """Magic, protocol version, nonce."""
 _MAGIC = b"dspine"
-_MAX_GREETING_BYTES = 4096
+_LENGTH = struct.Struct("<I")
+_MAX_GREETING_BYTES = 8192
 MIN_SECRET_BYTES = 16
 
 
-@dataclass(frozen=True)
-class Peer:
-    """What the handshake learnt of the other side."""
+class Peer(Struct, frozen=True, forbid_unknown_fields=True):
+    """The greeting that ends the handshake: what one side learns of the other."""
 
     hello: Hello
-    credit_bytes: int
+    credit_bytes: Annotated[int, Meta(ge=0)]
     """`Features` that it takes unread, in bytes of rows."""
 
 
@@ -96,15 +98,15 @@ def _check_proof(given: bytes, expected: bytes) -> None:
 
 
 def _exchange_greetings(sock: socket.socket, hello: Hello, limits: ChannelLimits, deadline: float) -> Peer:
-    _send(sock, b"".join(Encoder().encode(Greeting(hello, limits.credit_bytes), limits)), deadline)
-    decoder = Decoder(max_header_bytes=_MAX_GREETING_BYTES, max_payload_bytes=0)
-    decoded = None
-    while decoded is None:
-        decoded = decoder.advance(_receive_into(sock, decoder.buffer(), deadline))
-    greeting = decoded[0]
-    if not isinstance(greeting, Greeting):
-        raise ChannelError("the peer did not greet")
-    return Peer(greeting.hello, greeting.credit_bytes)
+    greeting = msgspec.msgpack.encode(Peer(hello, limits.credit_bytes))
+    _send(sock, _LENGTH.pack(len(greeting)) + greeting, deadline)
+    (num_bytes,) = _LENGTH.unpack(_receive(sock, _LENGTH.size, deadline))
+    if num_bytes > _MAX_GREETING_BYTES:
+        raise ChannelError(f"the peer's greeting of {num_bytes} bytes exceeds the limit")
+    try:
+        return msgspec.msgpack.decode(_receive(sock, num_bytes, deadline), type=Peer)
+    except (ValueError, RecursionError) as error:
+        raise ChannelError(f"the peer sent a malformed greeting: {error}") from error
 
 
 def _send(sock: socket.socket, data: bytes, deadline: float) -> None:

@@ -34,15 +34,14 @@ class Inbox:
     def close_reason(self) -> str | None:
         return self._close_reason
 
-    def put(self, message: Message, num_bytes: int) -> None:
-        """Append a message that takes `num_bytes`; ignored once closed."""
+    def put(self, messages: list[Message], num_bytes: int) -> None:
+        """Append messages that take `num_bytes` together; ignored once closed."""
         with self._lock:
             if self._close_reason is not None:
                 return
-            self._messages.append(message)
+            self._messages += messages
             self._bytes += num_bytes
-            if isinstance(message, Features):
-                self._features_bytes += message.num_bytes
+            self._features_bytes += sum(m.num_bytes for m in messages if isinstance(m, Features))
             callback = self._callback
         if callback is not None:
             callback()

@@ -35,7 +35,7 @@ class LocalChannel:
                 raise ValueError(f"{message.num_bytes} bytes of Features exceed all credits: send fewer rows")
             if message.num_bytes > self.free_credit_bytes:
                 return False
-        self._outbox.put(message, 0)
+        self._outbox.put([message], 0)
         return True
 
     def receive(self) -> list[Message]:

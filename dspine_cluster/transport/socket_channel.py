@@ -15,12 +15,14 @@ from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.handshake import Peer
 from dspine_cluster.transport.inbox import Inbox
 from dspine_cluster.transport.messages import Features, Hello, Message
-from dspine_cluster.transport.wire import Buffer, Credit, Decoder, Encoder, Frame, Greeting
+from dspine_cluster.transport.wire import Buffer, Credit, Decoder, Encoder
 
 _PASS_BYTES = 1 << 20
 """Read or written at a stretch before the other direction gets its turn."""
 _MESSAGE_BYTES = 256
 """What a small message takes in memory beyond its bytes on the wire."""
+_MAX_BUFFERS = 512
+"""Handed to the kernel at once, about: it takes 1,024."""
 _HANG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -31,7 +33,8 @@ class _Outgoing(NamedTuple):
 
 
 class SocketChannel:
-    """See `Channel`. `send` writes to the socket at once where it can, so that a round costs no thread switch."""
+    """See `Channel`. `send` writes a round to the socket at once if it can, so that it costs no thread switch;
+    `Features` are left to the thread or the next round, so that a round's many small ones are written together."""
 
     def __init__(self, connected: socket.socket, peer: Peer, limits: ChannelLimits) -> None:
         connected.setblocking(False)
@@ -55,6 +58,8 @@ class SocketChannel:
         self._queued_bytes = 0
         self._is_broken = False
         """Nothing can be written any more; what the peer sent before may still be read."""
+        self._is_awake = False
+        """The thread has been told that there is something to write or a reason to stop, and has not looked yet."""
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -79,9 +84,10 @@ class SocketChannel:
                     return False
                 self._credit_bytes -= message.num_bytes
             (self._bulk if bulk else self._rounds).extend(_Outgoing(frame, 0) for frame in frames)
+            self._wake()
         else:
             self._queue_round(self._encoder.encode(message, self._limits))
-        self._write_or_wake()
+            self._write_or_wake()
         return True
 
     def receive(self) -> list[Message]:
@@ -137,8 +143,8 @@ class SocketChannel:
             )
             for file, event in poller.poll():
                 if file == self._wake_receiver.fileno():
-                    with contextlib.suppress(BlockingIOError):
-                        self._wake_receiver.recv(4096)
+                    self._wake_receiver.recv(4096)
+                    self._is_awake = False
                 elif event & (select.POLLIN | _HANG_UP):
                     self._read()
 
@@ -153,24 +159,32 @@ class SocketChannel:
                 where = "" if self._decoder.is_between_frames else " in the middle of a message"
                 raise ChannelClosedError(f"the peer closed the channel{where}")
             num_left -= num_bytes
-            decoded = self._decoder.advance(num_bytes)
-            if decoded is not None:
-                self._deliver(*decoded)
+            self._deliver(num_bytes)
 
-    def _deliver(self, frame: Frame, num_bytes: int) -> None:
-        if isinstance(frame, Greeting):
-            raise ChannelError("the peer greeted twice")
-        if isinstance(frame, Credit):
-            with self._count_lock:
-                self._credit_bytes += frame.num_bytes
-                if frame.num_bytes <= 0 or self._credit_bytes > self._peer.credit_bytes:
-                    raise ChannelError("the peer returned credits that it never took")
-            return
-        if isinstance(frame, Features):
-            unread_bytes = self._inbox.features_bytes + frame.num_bytes
-            if unread_bytes > self._limits.credit_bytes:
-                raise ChannelError("the peer sent Features beyond its credits")
-        self._inbox.put(frame, num_bytes + _MESSAGE_BYTES)
+    def _deliver(self, num_bytes: int) -> None:
+        """Put the messages that the next `num_bytes` of the decoder's buffer complete into the inbox."""
+        messages: list[Message] = []
+        messages_bytes = features_bytes = 0
+        try:
+            for frame, frame_bytes in self._decoder.advance(num_bytes):
+                if isinstance(frame, Credit):
+                    self._take_back(frame.num_bytes)
+                    continue
+                if isinstance(frame, Features):
+                    features_bytes += frame.num_bytes
+                    if self._inbox.features_bytes + features_bytes > self._limits.credit_bytes:
+                        raise ChannelError("the peer sent Features beyond its credits")
+                messages.append(frame)
+                messages_bytes += frame_bytes + _MESSAGE_BYTES
+        finally:
+            if messages:
+                self._inbox.put(messages, messages_bytes)
+
+    def _take_back(self, num_bytes: int) -> None:
+        with self._count_lock:
+            self._credit_bytes += num_bytes
+            if num_bytes <= 0 or self._credit_bytes > self._peer.credit_bytes:
+                raise ChannelError("the peer returned credits that it never took")
 
     def _is_full(self, num_bytes: int, features_bytes: int) -> bool:
         return num_bytes - features_bytes > self._limits.max_queued_bytes
@@ -227,22 +241,32 @@ class SocketChannel:
         return not self._is_broken
 
     def _start_next(self) -> bool:
-        lane = self._rounds or self._bulk
-        if not lane:
-            return False
-        outgoing = lane.popleft()
-        self._writing = outgoing.buffers
-        if outgoing.queued_bytes:
+        """Make the next frames those that are being written: some rounds together, or one fragment of bulk."""
+        self._writing = []
+        queued_bytes = 0
+        while self._rounds and len(self._writing) < _MAX_BUFFERS:
+            outgoing = self._rounds.popleft()
+            self._writing += outgoing.buffers
+            queued_bytes += outgoing.queued_bytes
+        if queued_bytes:
             with self._count_lock:
-                self._queued_bytes -= outgoing.queued_bytes
-        return True
+                self._queued_bytes -= queued_bytes
+        if not self._writing and self._bulk:
+            self._writing += self._bulk.popleft().buffers
+        return bool(self._writing)
 
     def _drop_written(self, num_bytes: int) -> None:
-        while num_bytes and num_bytes >= len(self._writing[0]):
-            num_bytes -= len(self._writing.pop(0))
+        num_done = 0
+        while num_bytes and num_bytes >= len(self._writing[num_done]):
+            num_bytes -= len(self._writing[num_done])
+            num_done += 1
+        del self._writing[:num_done]
         if num_bytes:
             self._writing[0] = memoryview(self._writing[0])[num_bytes:]
 
     def _wake(self) -> None:
+        if self._is_awake:
+            return
+        self._is_awake = True
         with contextlib.suppress(OSError):
             self._wake_sender.send(b"\0")

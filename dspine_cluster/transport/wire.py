@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+from collections.abc import Iterator
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy as np
 
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import ChannelLimits
-from dspine_cluster.transport.messages import Hello, Message, UInt8Array
+from dspine_cluster.transport.messages import Message, UInt8Array
 
 assert sys.byteorder == "little", "arrays travel in little-endian order"
 
@@ -33,14 +34,7 @@ class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="credi
     num_bytes: int
 
 
-class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="greeting"):
-    """Ends the handshake: who is speaking, and how many bytes of `Features` rows it takes unread."""
-
-    hello: Hello
-    credit_bytes: int
-
-
-Frame: TypeAlias = Message | Credit | Greeting
+Frame: TypeAlias = Message | Credit
 
 
 class Encoder:
@@ -73,52 +67,76 @@ class Encoder:
 
 
 class Decoder:
-    """Turns received bytes into frames. The reader writes into `buffer()`, then tells `advance` how much."""
+    """Turns received bytes into frames. The reader writes into `buffer()`, then tells `advance` how much.
+
+    Small frames share one buffer, so that many come with one read; the rest of a larger one is read in place.
+    """
 
     def __init__(self, *, max_header_bytes: int, max_payload_bytes: int) -> None:
         self._max_header_bytes = max_header_bytes
         self._max_payload_bytes = max_payload_bytes
         self._msgpack = msgspec.msgpack.Decoder(Frame, dec_hook=self._give_array)
-        self._prefix = memoryview(bytearray(_PREFIX.size))
-        self._header = memoryview(b"")
+        self._shared = memoryview(bytearray(_PREFIX.size + max_header_bytes))
+        self._num_shared = 0
+        """Bytes of the stream that wait in the shared buffer: less than prefix and header of one frame."""
+        self._header = b""
         self._payload: UInt8Array = np.empty(0, np.uint8)
+        self._num_payload = 0
+        """Bytes of `_payload` that have arrived."""
         self._payload_used = 0
-        self._filling = self._prefix
-        self._num_filled = 0
 
     @property
     def is_between_frames(self) -> bool:
-        return self._filling is self._prefix and self._num_filled == 0
+        return self._num_shared == 0 and self._num_payload == self._payload.size
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty."""
-        return self._filling[self._num_filled :]
+        if self._num_payload < self._payload.size:
+            return self._payload.data[self._num_payload :]
+        return self._shared[self._num_shared :]
 
-    def advance(self, num_bytes: int) -> tuple[Frame, int] | None:
-        """Account for bytes written to `buffer()`; the frame they complete, if any, and its size in bytes.
+    def advance(self, num_bytes: int) -> Iterator[tuple[Frame, int]]:
+        """Account for bytes written to `buffer()`: the frames that they complete, each with its size in bytes.
+        Take them all before the next `buffer()`.
 
         Raises:
-            ChannelError: the frame is malformed or exceeds a limit; the stream cannot be read any further.
+            ChannelError: a frame is malformed or exceeds a limit; the stream cannot be read any further.
         """
-        self._num_filled += num_bytes
-        if self._num_filled < len(self._filling):
+        if self._num_payload < self._payload.size:
+            self._num_payload += num_bytes
+            if self._num_payload == self._payload.size:
+                yield self._finish()
+            return
+        end = self._num_shared + num_bytes
+        start = 0
+        while (body := self._start_frame(start, end)) is not None:
+            self._num_payload = min(self._payload.size, end - body)
+            self._payload[: self._num_payload] = self._shared[body : body + self._num_payload]
+            start = body + self._num_payload
+            if self._num_payload < self._payload.size:
+                break
+            yield self._finish()
+        self._shared[: end - start] = bytes(self._shared[start:end])
+        self._num_shared = end - start
+
+    def _start_frame(self, start: int, end: int) -> int | None:
+        """Take prefix and header that lie at `start`, and give where the arrays begin; None if incomplete."""
+        if end - start < _PREFIX.size:
             return None
-        self._num_filled = 0
-        if self._filling is self._prefix:
-            header_bytes, payload_bytes = _PREFIX.unpack(self._prefix)
-            if not 0 < header_bytes <= self._max_header_bytes or payload_bytes > self._max_payload_bytes:
-                raise ChannelError(
-                    f"the peer sent a frame beyond the limits: {header_bytes} + {payload_bytes} bytes"
-                )
-            self._header = memoryview(bytearray(header_bytes))
-            self._payload = np.empty(payload_bytes, np.uint8)
-            self._filling = self._header
+        header_bytes, payload_bytes = _PREFIX.unpack_from(self._shared, start)
+        if not 0 < header_bytes <= self._max_header_bytes or payload_bytes > self._max_payload_bytes:
+            raise ChannelError(
+                f"the peer sent a frame beyond the limits: {header_bytes} + {payload_bytes} bytes"
+            )
+        body = start + _PREFIX.size + int(header_bytes)
+        if body > end:
             return None
-        if self._filling is self._header and self._payload.size:
-            self._filling = self._payload.data
-            return None
-        self._filling = self._prefix
-        return self._decode(), len(self._header) + self._payload.size
+        self._header = bytes(self._shared[start + _PREFIX.size : body])
+        self._payload = np.empty(payload_bytes, np.uint8)
+        return body
+
+    def _finish(self) -> tuple[Frame, int]:
+        return self._decode(), _PREFIX.size + len(self._header) + self._payload.size
 
     def _decode(self) -> Frame:
         self._payload_used = 0

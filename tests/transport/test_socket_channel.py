@@ -17,7 +17,7 @@ from dspine_cluster.transport.channel import Channel, ChannelLimits
 from dspine_cluster.transport.handshake import Peer
 from dspine_cluster.transport.messages import Close, Features, Hello, Message, Need, Open, Proposals
 from dspine_cluster.transport.socket_channel import SocketChannel
-from dspine_cluster.transport.wire import Credit, Encoder, Frame, Greeting
+from dspine_cluster.transport.wire import Credit, Encoder, Frame
 
 SocketPair = Callable[..., tuple[SocketChannel, SocketChannel]]
 
@@ -210,7 +210,6 @@ def encoded(frame: Frame) -> bytes:
     [
         (struct.pack("<II", 2**31, 0), "beyond the limits"),
         (struct.pack("<II", 4, 0) + b"\xff\xff\xff\xff", "malformed"),
-        (encoded(Greeting(Hello(1, "", "", "", "", ""), 0)), "greeted twice"),
         (encoded(Credit(5)), "never took"),
         (encoded(Credit(0)), "never took"),
         (encoded(features(2, 600)), "beyond its credits"),
