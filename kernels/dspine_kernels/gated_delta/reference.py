@@ -160,7 +160,7 @@ def _convolve(window: Tensor, weight: Tensor) -> Tensor:
 def _gates(a: Tensor, b: Tensor, A_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Log decay -exp(A_log) softplus(a + dt_bias) <= 0 and write strength sigmoid(b), both fp32 `[B, T, Hv]`."""
     log_decay = -A_log.float().exp() * F.softplus(a.float() + dt_bias.float())
-    return log_decay, b.sigmoid().float()
+    return log_decay, b.float().sigmoid()
 
 
 def _split_heads(

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers.models.qwen3_5 import modeling_qwen3_5 as hf
+
+from dspine_kernels import gated_delta
+
+KERNEL = 4
+Raw = tuple[Tensor, Tensor, Tensor]
+"""mixed_qkv `[B, T, conv_dim]`, a and b `[B, T, Hv]`."""
+Result = tuple[Tensor, Tensor, Tensor]
+"""Output `[B, T, Hv, Dv]`, state, convolution state."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A random layer."""
+
+    num_key_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_weight: Tensor
+    A_log: Tensor
+    dt_bias: Tensor
+
+    def prefill(
+        self, raw: Raw, past: tuple[Tensor, Tensor] | None = None, lengths: Tensor | None = None
+    ) -> Result:
+        return gated_delta.prefill(
+            *raw,
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.num_key_heads,
+            key_head_dim=self.key_head_dim,
+            state=past[0] if past else None,
+            conv_state=past[1] if past else None,
+            lengths=lengths,
+        )
+
+    def verify(
+        self,
+        raw: Raw,
+        past: tuple[Tensor, Tensor],
+        pending: Raw,
+        num_pending: list[int],
+        lengths: list[int] | None = None,
+    ) -> Result:
+        return gated_delta.verify(
+            *raw,
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.num_key_heads,
+            key_head_dim=self.key_head_dim,
+            state=past[0],
+            conv_state=past[1],
+            pending_qkv=pending[0],
+            pending_a=pending[1],
+            pending_b=pending[2],
+            num_pending=torch.tensor(num_pending),
+            lengths=None if lengths is None else torch.tensor(lengths),
+        )
+
+    def step(self, raw: Raw) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """transformers' recurrent form over one request: output, and the two states before token 0, 1, ..., T."""
+        mixed_qkv, a, b = raw
+        mixed = hf.causal_conv1d_fn(mixed_qkv.mT, self.conv_weight, None, activation="silu").mT
+        key_dim = self.num_key_heads * self.key_head_dim
+        query, key, value = torch.split(mixed, [key_dim, key_dim, mixed.shape[-1] - 2 * key_dim], -1)
+        log_decay, beta = -self.A_log.exp() * F.softplus(a + self.dt_bias), b.sigmoid()
+        states = [mixed.new_zeros(1, len(self.A_log), self.key_head_dim, self.value_head_dim)]
+        outs = []
+        for token in range(mixed.shape[1]):
+            now = slice(token, token + 1)
+            out, state = hf.torch_recurrent_gated_delta_rule(
+                query[:, now].view(1, 1, -1, self.key_head_dim),
+                key[:, now].view(1, 1, -1, self.key_head_dim),
+                value[:, now].view(1, 1, -1, self.value_head_dim),
+                g=log_decay[:, now],
+                beta=beta[:, now],
+                initial_state=states[-1],
+                output_final_state=True,
+                use_qk_l2norm_in_kernel=True,
+            )
+            outs.append(out)
+            states.append(state)
+        raw_past = F.pad(mixed_qkv, (0, 0, KERNEL - 1, 0))
+        return torch.cat(outs, 1), states, [raw_past[:, t : t + KERNEL - 1] for t in range(len(states))]
+
+
+def make_layer(
+    num_tokens: int, seed: int, heads: tuple[int, int] = (2, 6), dims: tuple[int, int] = (16, 8)
+) -> tuple[Layer, Raw]:
+    """A layer and one request's raw inputs."""
+    random = torch.Generator().manual_seed(seed)
+    conv_dim = 2 * heads[0] * dims[0] + heads[1] * dims[1]
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=random)
+
+    layer = Layer(heads[0], *dims, normal(conv_dim, KERNEL) * 0.5, normal(heads[1]), normal(heads[1]))
+    return layer, (
+        normal(1, num_tokens, conv_dim),
+        normal(1, num_tokens, heads[1]),
+        normal(1, num_tokens, heads[1]),
+    )
+
+
+def span(raw: Raw, start: int, end: int) -> Raw:
+    return raw[0][:, start:end], raw[1][:, start:end], raw[2][:, start:end]
+
+
+def error(left: Tensor, right: Tensor) -> float:
+    assert left.shape == right.shape
+    return float((left - right).detach().abs().max())
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 63, 64, 65, 200])
+@pytest.mark.parametrize(("heads", "dims"), [((2, 6), (16, 8)), ((3, 3), (8, 24)), ((1, 5), (32, 32))])
+def test_prefill_equals_transformers_recurrent_form(
+    num_tokens: int, heads: tuple[int, int], dims: tuple[int, int]
+) -> None:
+    layer, raw = make_layer(num_tokens, seed=1, heads=heads, dims=dims)
+    out, state, conv_state = layer.prefill(raw)
+    wanted, states, conv_states = layer.step(raw)
+    assert error(out, wanted) < 2e-5
+    assert error(state, states[-1]) < 2e-5
+    assert torch.equal(conv_state, conv_states[-1])
+
+
+def test_prefill_in_pieces_equals_prefill_at_once() -> None:
+    layer, raw = make_layer(150, seed=2)
+    wanted, wanted_state, wanted_conv_state = layer.prefill(raw)
+    past, outs = None, []
+    for start, end in ((0, 1), (1, 3), (3, 70), (70, 150)):
+        out, *states = layer.prefill(span(raw, start, end), past)
+        past = (states[0], states[1])
+        outs.append(out)
+    assert past is not None
+    assert error(torch.cat(outs, 1), wanted) < 2e-5
+    assert error(past[0], wanted_state) < 2e-5
+    assert torch.equal(past[1], wanted_conv_state)
+
+
+def test_padding_touches_neither_state_nor_outputs() -> None:
+    layer, raw = make_layer(70, seed=3)
+    _, states, conv_states = layer.step(raw)
+    lengths = torch.tensor([70, 1, 0, 33])
+    beyond = (torch.arange(70) >= lengths[:, None])[..., None]
+    mixed_qkv, a, b = (x.expand(4, -1, -1).masked_fill(beyond, float("nan")) for x in raw)
+    out, state, conv_state = layer.prefill((mixed_qkv, a, b), lengths=lengths)
+    wanted = layer.prefill(raw)[0][0]
+    for row, length in enumerate(lengths.tolist()):
+        assert error(state[row], states[length][0]) < 2e-5
+        assert torch.equal(conv_state[row], conv_states[length][0])
+        if length:
+            assert error(out[row, :length], wanted[:length]) < 2e-5
+
+
+def test_gradients_equal_those_of_the_recurrent_form() -> None:
+    layer, raw = make_layer(90, seed=4)
+    leaves = [x.clone().requires_grad_() for x in (*raw, layer.conv_weight, layer.A_log, layer.dt_bias)]
+    mixed_qkv, a, b, *weights = leaves
+    trained = Layer(layer.num_key_heads, layer.key_head_dim, layer.value_head_dim, *weights)
+    towards = torch.randn(90, 6, 8, generator=torch.Generator().manual_seed(0))
+    got = torch.autograd.grad((trained.prefill((mixed_qkv, a, b))[0] * towards).sum(), leaves)
+    wanted = torch.autograd.grad((trained.step((mixed_qkv, a, b))[0] * towards).sum(), leaves)
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert error(mine, theirs) < 1e-4 * float(theirs.abs().max())
+
+
+def test_repeated_keys_with_full_write_strength_stay_accurate() -> None:
+    layer, (mixed_qkv, a, b) = make_layer(64, seed=5)
+    hard = (mixed_qkv[:, :1].expand_as(mixed_qkv), torch.full_like(a, -20.0), torch.full_like(b, 20.0))
+    out, state, _ = layer.prefill(hard)
+    wanted, states, _ = layer.step(hard)
+    assert error(out, wanted) < 2e-5
+    assert error(state, states[-1]) < 2e-5
+
+
+@given(
+    rounds=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 16)), min_size=1, max_size=8),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_split_into_verified_blocks_equals_stepping(rounds: list[tuple[int, int]], seed: int) -> None:
+    """A round verifies a width of tokens and keeps some of them, possibly none; the others come again."""
+    kept = [min(accepted, width) for width, accepted in rounds]
+    layer, raw = make_layer(sum(kept) + 16, seed)
+    wanted, states, conv_states = layer.step(raw)
+    past = (states[0], conv_states[0])
+    pending, num_pending, start = span(raw, 0, 0), 0, 0
+    for (width, _), accepted in zip(rounds, kept, strict=True):
+        block = span(raw, start, start + width)
+        out, *rolled = layer.verify(block, past, pending, [num_pending])
+        assert error(out, wanted[:, start : start + width]) < 2e-5
+        assert error(rolled[0], states[start]) < 2e-5
+        assert torch.equal(rolled[1], conv_states[start])
+        past = (rolled[0], rolled[1])
+        pending, num_pending, start = block, accepted, start + accepted
+
+
+def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
+    layer, raw = make_layer(40, seed=6)
+    wanted, states, conv_states = layer.step(raw)
+    num_pending, lengths = [0, 3, 16], [1, 16, 5]
+    pending = tuple(torch.full((3, 16, x.shape[-1]), 9.0) for x in raw)
+    new = tuple(torch.full((3, 16, x.shape[-1]), float("nan")) for x in raw)
+    for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
+        for x, old_rows, new_rows in zip(raw, pending, new, strict=True):
+            old_rows[row, :count] = x[0, 5 : 5 + count]
+            new_rows[row, :length] = x[0, 5 + count : 5 + count + length]
+    past = (states[5].expand(3, -1, -1, -1), conv_states[5].expand(3, -1, -1))
+    out, state, conv_state = layer.verify(
+        (new[0], new[1], new[2]), past, (pending[0], pending[1], pending[2]), num_pending, lengths
+    )
+    for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
+        assert error(out[row, :length], wanted[0, 5 + count : 5 + count + length]) < 2e-5
+        assert error(state[row], states[5 + count][0]) < 2e-5
+        assert torch.equal(conv_state[row], conv_states[5 + count][0])
+
+
+@pytest.mark.parametrize("width", [1, 16])
+def test_verified_tokens_reach_neither_state(width: int) -> None:
+    layer, raw = make_layer(20, seed=7)
+    _, *states = layer.prefill(span(raw, 0, 4))
+    _, *after = layer.verify(span(raw, 4, 4 + width), (states[0], states[1]), span(raw, 0, 0), [0])
+    assert torch.equal(after[0], states[0])
+    assert torch.equal(after[1], states[1])
+
+
+def test_bfloat16_inputs_are_computed_in_fp32() -> None:
+    layer, raw = make_layer(70, seed=8)
+    mixed_qkv, a, b = (x.bfloat16() for x in raw)
+    out, state, conv_state = layer.prefill((mixed_qkv, a, b))
+    exact, exact_state, _ = layer.prefill((mixed_qkv.float(), a.float(), b.float()))
+    assert (out.dtype, conv_state.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert torch.equal(out, exact.bfloat16())
+    assert torch.equal(state, exact_state)
