@@ -57,6 +57,11 @@ class Engine:
         hidden: Tensor = output.hidden[: batch.num_tokens]
         return hidden
 
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Raw logits `[rows, vocab_size]` float32 of final hidden states."""
+        return self.target.logits(hidden)
+
     def read_features(self, pages: Sequence[int], start: int, end: int) -> npt.NDArray[np.uint8]:
         """Raw feature rows of positions start .. end - 1 of a request: uint8 `[end - start, row_bytes]`."""
         index = torch.tensor(

@@ -26,7 +26,9 @@ class VerifierMetrics:
     waiting_requests: int = 0
     page_usage_ratio: float = 0.0
 
-    def note_round(self, *, num_proposed: int, num_verified: int, num_accepted: int, num_committed: int) -> None:
+    def note_round(
+        self, *, num_proposed: int, num_verified: int, num_accepted: int, num_committed: int
+    ) -> None:
         """Count one request's round. `num_accepted` are accepted proposals that became output."""
         self.rounds_total += 1
         self.proposed_tokens_total += num_proposed

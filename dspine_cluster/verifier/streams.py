@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from dspine_cluster.core.batch_planner import BatchPlan
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.pools import StatePool
 from dspine_cluster.verifier.detokenizer import Detokenizer
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One request's session and the text it has become."""
+    """One request: its session, the text it has become, and its rules on logits."""
 
     session: Session
     detokenizer: Detokenizer
+    rules: LogitRules
 
 
 class Streams:

@@ -1,0 +1,59 @@
+"""How much memory an engine's pools take, and how many pages fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from dspine_cluster.config import EngineConfig
+from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
+from dspine_cluster.errors import ConfigError
+from dspine_cluster.models.config import TargetConfig
+from dspine_cluster.types import PAGE_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBytes:
+    """Bytes of the pools' units, over all layers."""
+
+    page: int
+    """One page of K/V and features."""
+    state: int
+    """One request's live recurrent state."""
+    pending: int
+    """One request's raw block inputs, kept for replay."""
+
+    @classmethod
+    def of(cls, config: TargetConfig, feature_size: int, dtype: torch.dtype) -> PoolBytes:
+        state, pending = StatePool.slot_bytes(config, dtype)
+        page = KvPool.page_bytes(config, dtype) + FeaturePool.page_bytes(feature_size, dtype)
+        return cls(page=page, state=state, pending=pending)
+
+
+def num_pages(config: EngineConfig, unit: PoolBytes, free_bytes: int) -> int:
+    """Pages that the pool holds.
+
+    Raises:
+        ConfigError: what is free does not hold one request of the maximum length.
+    """
+    if config.pool_tokens is not None:
+        return config.pool_tokens // PAGE_TOKENS
+    slots_bytes = config.max_running_requests * (unit.state + unit.pending)
+    pages = int(free_bytes * config.memory_fraction - slots_bytes) // max(1, unit.page)
+    if pages * PAGE_TOKENS < config.max_model_len_tokens + PAGE_TOKENS:
+        raise ConfigError(
+            f"{free_bytes / 1e9:.2f} GB free at memory_fraction {config.memory_fraction} hold "
+            f"{max(0, pages) * PAGE_TOKENS} tokens beside the states of {config.max_running_requests} requests, "
+            f"too few for max_model_len_tokens {config.max_model_len_tokens}; lower max_model_len_tokens or "
+            "max_running_requests, or raise memory_fraction"
+        )
+    return pages
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that may be allocated on `device` now."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

@@ -1,0 +1,119 @@
+"""Loads what a verifier needs: the target, the part of the drafter that runs beside it, tokenizer and identity."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from dspine_cluster.config import VerifierConfig
+from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
+from dspine_cluster.errors import MismatchError
+from dspine_cluster.models.config import TargetConfig, parse_eos_token_ids
+from dspine_cluster.models.drafter_config import DrafterConfig, parse_drafter_config
+from dspine_cluster.models.drafter_weights import load_feature_projector
+from dspine_cluster.models.weights import fingerprint, load_target, read_json, tokenizer_fingerprint
+from dspine_cluster.sources import locate_model
+from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedVerifier:
+    """Everything that a loop is built from."""
+
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase
+    drafter_config: DrafterConfig | None
+    eos_token_ids: tuple[int, ...]
+    hello: Hello
+
+
+def load_verifier(config: VerifierConfig) -> LoadedVerifier:
+    """Load and warm up.
+
+    Raises:
+        ConfigError, CheckpointError: a folder is not what it should be.
+        MismatchError: target and drafter do not belong together.
+    """
+    dtype, device = getattr(torch, config.engine.dtype), torch.device(config.engine.device)
+    folder = locate_model(config.target)
+    target = load_target(folder, dtype=dtype, device=device)
+    drafter_folder = None if config.drafter.name == "none" else locate_model(config.drafter)
+    drafter_config = None
+    projector = None
+    if drafter_folder is not None:
+        drafter_config = parse_drafter_config(read_json(drafter_folder / "config.json"))
+        check_fit(target.config, drafter_config)
+        projector = load_feature_projector(drafter_folder, dtype=dtype, device=device)
+    feature_size = drafter_config.hidden_size if drafter_config else 0
+    unit = PoolBytes.of(target.config, feature_size, dtype)
+    engine = Engine(
+        target,
+        num_pages=num_pages(config.engine, unit, free_bytes(device)),
+        num_slots=config.engine.max_running_requests,
+        projector=projector,
+        tapped_layers=drafter_config.target_layer_ids if drafter_config else (),
+        feature_size=feature_size,
+    )
+    _warm_up(engine)
+    return LoadedVerifier(
+        engine=engine,
+        tokenizer=AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+        drafter_config=drafter_config,
+        eos_token_ids=read_eos_token_ids(folder, target.config),
+        hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
+    )
+
+
+def check_fit(target: TargetConfig, drafter: DrafterConfig) -> None:
+    """Check that a drafter reads this target's hidden states and writes its tokens.
+
+    Raises:
+        MismatchError: naming every figure that differs.
+    """
+    problems = [
+        f"{name} is {theirs} in the drafter and {ours} in the target"
+        for name, ours, theirs in (
+            ("hidden_size", target.hidden_size, drafter.hidden_size),
+            ("vocab_size", target.vocab_size, drafter.vocab_size),
+        )
+        if ours != theirs
+    ]
+    beyond = [i for i in drafter.target_layer_ids if i >= target.num_layers]
+    if beyond:
+        problems.append(f"target_layer_ids {beyond} lie beyond the target's {target.num_layers} layers")
+    if problems:
+        raise MismatchError("target and drafter do not fit together: " + "; ".join(problems))
+
+
+def make_hello(role: str, target: Path, drafter: Path | None, features_dtype: str) -> Hello:
+    """What one side of a channel says of itself; a new epoch each time."""
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        role=role,
+        target=fingerprint(target),
+        drafter=fingerprint(drafter) if drafter else "none",
+        tokenizer=tokenizer_fingerprint(target),
+        epoch=uuid.uuid4().hex,
+        features_dtype=features_dtype,
+    )
+
+
+def read_eos_token_ids(folder: Path, config: TargetConfig) -> tuple[int, ...]:
+    """End-of-sequence tokens: of `generation_config.json` where it names some, else of `config.json`."""
+    path = folder / "generation_config.json"
+    named = parse_eos_token_ids(read_json(path)) if path.exists() else ()
+    return named or config.eos_token_ids
+
+
+def _warm_up(engine: Engine) -> None:
+    """One prefill and one round, so that the first request pays for no initialisation."""
+    slot = engine.state_pool.allocate()
+    engine.logits(engine.forward([], [Segment([0] * 16, 0, [0], slot)])[-1:])
+    engine.logits(engine.forward([Segment([0] * 16, 16, [0, 1], slot)], []))
+    engine.state_pool.release(slot)

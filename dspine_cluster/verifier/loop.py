@@ -1,0 +1,302 @@
+"""The verifier loop: receive, plan, run, commit, send. It owns every round of its requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from dspine_cluster.config import DraftingConfig, EngineConfig
+from dspine_cluster.core.acceptance import cut_at_end
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, plan_batch
+from dspine_cluster.core.page_pool import PagePool
+from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.core.verify_length import BlockView, VerifyLengthPolicy
+from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.logit_rules import LogitRules
+from dspine_cluster.engine.sampling import verify
+from dspine_cluster.observability.metrics import VerifierMetrics
+from dspine_cluster.transport.messages import UInt8Array
+from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
+from dspine_cluster.verifier.attachments import DraftedBlock
+from dspine_cluster.verifier.detokenizer import Detokenizer
+from dspine_cluster.verifier.drafters import Drafters
+from dspine_cluster.verifier.streams import Stream, Streams
+
+Outputs = list[tuple[int, RoundOutput]]
+"""(uid, what the round gave it), for all requests of a round."""
+
+_AVERAGE_WEIGHT = 0.2
+
+
+class VerifierLoop:
+    """One thread calls every method. `step` runs one pass; it never blocks on a channel."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        engine_config: EngineConfig,
+        drafting_config: DraftingConfig,
+        policy: VerifyLengthPolicy,
+        block_size: int,
+        eos_token_ids: Sequence[int],
+        mask_token_id: int | None,
+        deliver: Callable[[Outputs], None],
+        on_drafter_lost: Callable[[str], None],
+        random_seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.metrics = VerifierMetrics()
+        self.drafters = Drafters(
+            drafting_config,
+            self._read_features,
+            on_drafter_lost,
+            clock,
+            vocab_size=engine.target.config.vocab_size,
+        )
+        self.streams = Streams(PagePool(engine.num_pages), engine.state_pool)
+        self.policy = policy
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._config = engine_config
+        self._max_proposals = block_size - 1
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._mask_token_id = mask_token_id
+        self._deliver = deliver
+        self._clock = clock
+        self._generator = torch.Generator()
+        if random_seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(random_seed)
+        self._arrivals = count()
+        self._awaited: set[int] = set()  # uids whose drafts the next round waits for
+        self._blocks: dict[int, DraftedBlock] = {}  # uid -> block of the pass being run
+
+    def submit(self, uid: int, request: GenerateRequest) -> None:
+        """Take in a request that has been validated. Uids are never reused."""
+        session = Session(uid, request, next(self._arrivals))
+        detokenizer = Detokenizer(self._tokenizer, request.stop.stop_strings)
+        rules = LogitRules(
+            request.sampling,
+            request.stop,
+            num_prompt_tokens=session.num_prompt,
+            eos_token_ids=self._eos_token_ids,
+            mask_token_id=self._mask_token_id,
+            vocab_size=self._engine.target.config.vocab_size,
+            device=self._engine.target.embedding_weight.device,
+        )
+        self.metrics.prompt_tokens_total += session.num_prompt
+        self.streams.add(Stream(session, detokenizer, rules))
+
+    def abort(self, uid: int) -> None:
+        """Forget a request; harmless when it has ended."""
+        if uid in self.streams:
+            self._end(uid)
+
+    def step(self) -> float | None:
+        """Run one pass if there is something to run.
+
+        Returns None after a pass; else the seconds after which to look again although nothing has arrived, infinity
+        if only an arrival can change anything.
+        """
+        self.drafters.receive()
+        plan = self._plan()
+        if plan.is_empty:
+            return self.drafters.wait_s(self.streams.decoding)
+        started_s = self._clock()
+        verdicts = self._run(plan)
+        self._note_duration(plan, self._clock() - started_s)
+        outputs = self._commit(plan, verdicts)
+        self._ask_for_drafts(plan)
+        self._deliver(outputs)
+        self._update_gauges()
+        return None
+
+    def _plan(self) -> BatchPlan:
+        ready = self._ready()
+        self._blocks = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
+        lengths = self._choose_verify_lengths(ready)
+        budget = Budget(
+            free_pages=self.streams.page_pool.num_free,
+            free_slots=self.streams.num_free_slots,
+            max_batch_tokens=self._config.max_batch_tokens,
+            prefill_chunk_tokens=self._config.prefill_chunk_tokens,
+        )
+        plan = plan_batch(
+            list(zip(ready, lengths, strict=True)), self.streams.running, self.streams.waiting, budget
+        )
+        for session in plan.preempted:
+            self.drafters.forget(session)
+        self.metrics.preemptions_total += len(plan.preempted)
+        self.streams.apply(plan)
+        return plan
+
+    def _ready(self) -> list[Session]:
+        """Decoding sessions whose round may run now.
+
+        A round starts when the drafts asked for after the last one have come or are late. Requests that asked later,
+        because their prefill filled the gap, are left to the next round rather than waited for.
+        """
+        decoding = self.streams.decoding
+        outstanding = {session.uid for session in decoding if self.drafters.is_outstanding(session)}
+        if outstanding & self._awaited:
+            return []
+        return [session for session in decoding if session.uid not in outstanding]
+
+    def _choose_verify_lengths(self, ready: Sequence[Session]) -> list[int]:
+        views = []
+        for session in ready:
+            block = self._blocks.get(session.uid)
+            num_proposals = min(len(block.tokens), self._num_useful(session)) if block is not None else 0
+            confidences = block.confidences[:num_proposals] if block is not None else []
+            views.append(BlockView(session.uid, num_proposals, confidences))
+        if self.policy.wants_drafts:
+            self.drafters.count_fallbacks(
+                [
+                    s
+                    for s, view in zip(ready, views, strict=True)
+                    if view.num_proposals == 0 and self._num_useful(s) > 0
+                ]
+            )
+        return self.policy.choose(views)
+
+    def _num_useful(self, session: Session) -> int:
+        """Proposals that can still become output beside a bonus token."""
+        return min(self._max_proposals, session.remaining_output - 1)
+
+    def _run(self, plan: BatchPlan) -> list[Verdict]:
+        """One pass; a verdict for each block, then for each chunk that completes its prefill."""
+        segments = [
+            self._segment(item.session, [item.session.anchor, *self._proposals(item)]) for item in plan.blocks
+        ]
+        chunks = [
+            self._segment(s, s.tokens[s.num_computed : s.num_computed + chunk.num_tokens])
+            for chunk in plan.chunks
+            if (s := chunk.session)
+        ]
+        hidden = self._engine.forward(segments, chunks)  # [num_tokens, hidden_size]
+        blocks = [self._sampling_block(item.session, self._proposals(item)) for item in plan.blocks]
+        rows = list(range(sum(block.num_rows for block in blocks)))
+        last_row = len(rows) - 1
+        for chunk in plan.chunks:
+            last_row += chunk.num_tokens
+            if _completes(chunk.session, chunk.num_tokens):
+                rows.append(last_row)
+                blocks.append(self._sampling_block(chunk.session, []))
+        sampled = hidden[rows]
+        return verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
+
+    def _proposals(self, item: BlockPlan) -> list[int]:
+        if item.verify_length == 0:
+            return []
+        return self._blocks[item.session.uid].tokens[: item.verify_length]
+
+    def _segment(self, session: Session, tokens: Sequence[int]) -> Segment:
+        assert session.state_slot is not None
+        return Segment(tokens, session.num_computed, session.pages, session.state_slot)
+
+    def _sampling_block(self, session: Session, proposals: Sequence[int]) -> Block:
+        rules = self.streams[session.uid].rules
+        drafted = self._blocks.get(session.uid) if proposals else None
+        if drafted is None or drafted.candidates is None or drafted.probs is None:
+            return Block(rules, session.tokens, proposals)
+        candidates, probs = torch.from_numpy(drafted.candidates).long(), torch.from_numpy(drafted.probs)
+        return Block(rules, session.tokens, proposals, candidates, probs)
+
+    def _commit(self, plan: BatchPlan, verdicts: Sequence[Verdict]) -> Outputs:
+        outputs: Outputs = []
+        verdict = iter(verdicts)
+        slots, num_pending = [], []
+        for item in plan.blocks:
+            decision = next(verdict)
+            slots.append(item.session.state_slot)
+            num_pending.append(decision.num_accepted + 1)
+            outputs.append(self._commit_tokens(item.session, decision, item))
+        if slots:
+            self._engine.state_pool.set_pending([slot for slot in slots if slot is not None], num_pending)
+        for chunk in plan.chunks:
+            completes = _completes(chunk.session, chunk.num_tokens)
+            chunk.session.advance_prefill(chunk.num_tokens)
+            if completes:
+                outputs.append(self._commit_tokens(chunk.session, next(verdict), None))
+        return outputs
+
+    def _commit_tokens(
+        self, session: Session, verdict: Verdict, item: BlockPlan | None
+    ) -> tuple[int, RoundOutput]:
+        """Commit a verdict up to the request's end, and end the request there."""
+        stream = self.streams[session.uid]
+        conditions = session.request.stop
+        num_kept, reason = cut_at_end(
+            verdict.token_ids,
+            num_output_before=session.num_output,
+            conditions=conditions,
+            eos_token_ids=self._eos_token_ids,
+        )
+        pushed = stream.detokenizer.push(verdict.token_ids[:num_kept])
+        if pushed.stopped:
+            num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
+        tokens = verdict.token_ids[:num_kept]
+        num_accepted = min(verdict.num_accepted, num_kept)
+        if item is None:
+            session.commit_first(tokens[0])
+        else:
+            block = self._blocks.get(session.uid)
+            num_proposed = len(block.tokens) if block is not None else 0
+            session.commit_round(
+                tokens, num_proposed=num_proposed, num_verified=item.verify_length, num_accepted=num_accepted
+            )
+            self.metrics.note_round(
+                num_proposed=num_proposed,
+                num_verified=item.verify_length,
+                num_accepted=num_accepted,
+                num_committed=num_kept,
+            )
+        text = pushed.text
+        if reason is not None:
+            if not pushed.stopped:
+                text += stream.detokenizer.flush()
+            self._end(session.uid)
+        return session.uid, RoundOutput(tokens, text, num_accepted, reason, session.usage)
+
+    def _ask_for_drafts(self, plan: BatchPlan) -> None:
+        """Ask for the next blocks of all requests whose round or prefill has just ended."""
+        moved = [item.session for item in (*plan.blocks, *plan.chunks) if item.session.uid in self.streams]
+        decoding = [session for session in moved if session.phase is Phase.DECODE]
+        if self.policy.wants_drafts:
+            self.drafters.ask([(s, n) for s in decoding if (n := self._num_useful(s)) > 0])
+        if plan.blocks or not self._awaited:
+            self._awaited = {session.uid for session in decoding}
+
+    def _end(self, uid: int) -> None:
+        """Free everything a request holds, on both sides."""
+        self.drafters.forget(self.streams[uid].session)
+        self.streams.remove(uid)
+        self.metrics.finished_requests_total += 1
+
+    def _read_features(self, session: Session, start: int, end: int) -> UInt8Array:
+        return self._engine.read_features(session.pages, start, end)
+
+    def _note_duration(self, plan: BatchPlan, taken_s: float) -> None:
+        if plan.blocks:
+            average = self.drafters.plain_step_s or taken_s
+            self.drafters.plain_step_s = average + _AVERAGE_WEIGHT * (taken_s - average)
+
+    def _update_gauges(self) -> None:
+        pool = self.streams.page_pool
+        self.metrics.running_requests = len(self.streams.running)
+        self.metrics.waiting_requests = len(self.streams.waiting)
+        self.metrics.page_usage_ratio = 1.0 - pool.num_free / pool.num_pages
+
+
+def _completes(session: Session, num_tokens: int) -> bool:
+    """Whether a chunk of `num_tokens` passes the last committed token through the target."""
+    return session.num_computed + num_tokens == len(session.tokens)

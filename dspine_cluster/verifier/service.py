@@ -1,0 +1,228 @@
+"""A verifier replica's engine behind an async interface: one thread runs the loop, any event loop may call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from queue import Empty, SimpleQueue
+
+from dspine_cluster.config import VerifierConfig, parse_verify
+from dspine_cluster.core.verify_length import FixedVerifyLength
+from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.transport.channel import Channel
+from dspine_cluster.types import GenerateRequest, RoundOutput
+from dspine_cluster.verifier.connector import DrafterConnector
+from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
+from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+
+_logger = logging.getLogger(__name__)
+
+_STALL_S = 60.0
+_IDLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sink:
+    """Where a request's outputs go."""
+
+    event_loop: asyncio.AbstractEventLoop
+    queue: asyncio.Queue[RoundOutput | Exception]
+
+
+class VerifierService:
+    """Serves one target. Methods may be called from any thread."""
+
+    def __init__(self, config: VerifierConfig, loaded: LoadedVerifier | None = None) -> None:
+        """Load the models unless they are given.
+
+        Raises:
+            ConfigError, CheckpointError, MismatchError: the models cannot be served as configured.
+        """
+        loaded = loaded or load_verifier(config)
+        drafter = loaded.drafter_config
+        self._config = config.engine
+        self._vocab_size = loaded.engine.target.config.vocab_size
+        self._loop = VerifierLoop(
+            loaded.engine,
+            loaded.tokenizer,
+            engine_config=config.engine,
+            drafting_config=config.drafting,
+            policy=FixedVerifyLength(parse_verify(config.drafting.verify) if drafter else 0),
+            block_size=drafter.block_size if drafter else 1,
+            eos_token_ids=loaded.eos_token_ids,
+            mask_token_id=drafter.mask_token_id if drafter else None,
+            deliver=self._deliver,
+            on_drafter_lost=self._on_drafter_lost,
+        )
+        self._connector = DrafterConnector(
+            loaded.hello, config.secret.encode(), on_channel=self._on_channel, on_misfit=self._on_misfit
+        )
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wake = threading.Event()
+        self._uids = count(1)
+        self._sinks: dict[int, _Sink] = {}
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._last_step_at_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="verifier-loop", daemon=True)
+
+    @property
+    def max_model_len(self) -> int:
+        """Prompt and output tokens of one request at most."""
+        return self._config.max_model_len_tokens
+
+    def start(self) -> None:
+        self._thread.start()
+        self._connector.start()
+
+    def stop(self) -> None:
+        """End the loop; requests that still run fail with EngineStoppedError."""
+        self._stopping = True
+        self._wake.set()
+        self._connector.stop()
+        self._thread.join()
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[RoundOutput]:
+        """Yield what each round gives; the last item carries `finish_reason`. Closing the iterator aborts.
+
+        Raises:
+            RequestError: the request cannot be served as it is.
+            OverloadedError: too many requests wait.
+            EngineStoppedError: the loop has ended.
+        """
+        request = self._check(request)
+        uid = next(self._uids)
+        sink = _Sink(asyncio.get_running_loop(), asyncio.Queue())
+        self._sinks[uid] = sink
+        self._command(lambda: self._loop.submit(uid, request))
+        try:
+            while True:
+                if self._failure is not None or self._stopping:
+                    raise EngineStoppedError("the engine loop has ended")
+                item = await sink.queue.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+                if item.finish_reason is not None:
+                    return
+        finally:
+            if self._sinks.pop(uid, None) is not None:
+                self._command(lambda: self._loop.abort(uid))
+
+    def set_drafter_endpoints(self, endpoints: Sequence[str]) -> None:
+        """The drafters to use from now on; connecting happens in the background."""
+        kept = list(endpoints)
+        self._connector.want(kept)
+        self._command(lambda: self._loop.drafters.retain(kept))
+
+    def check_health(self) -> None:
+        """Raises EngineStoppedError when the loop has ended or no longer advances."""
+        if not self._thread.is_alive():
+            raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
+        stalled_s = time.monotonic() - self._last_step_at_s
+        if stalled_s > _STALL_S:
+            raise EngineStoppedError(f"the engine loop has not advanced for {stalled_s:.0f} s")
+
+    def stats(self) -> dict[str, float]:
+        """Figures by metric name."""
+        drafters = self._loop.drafters
+        fallbacks = {
+            f"draft_fallback_total{{reason={reason}}}": n for reason, n in dict(drafters.fallbacks).items()
+        }
+        return {**self._loop.metrics.snapshot(), **fallbacks, "connected_drafters": drafters.num_connected}
+
+    def _check(self, request: GenerateRequest) -> GenerateRequest:
+        limit = self._config.max_model_len_tokens
+        num_prompt = len(request.prompt_ids)
+        if not num_prompt:
+            raise RequestError("the prompt is empty", param="prompt")
+        if num_prompt >= limit:
+            raise RequestError(
+                f"the prompt has {num_prompt} tokens; with at least one output token this model takes {limit}",
+                param="messages",
+                code="context_length_exceeded",
+            )
+        if not all(
+            0 <= token < self._vocab_size for token in (*request.prompt_ids, *request.forced_output_ids)
+        ):
+            raise RequestError(f"token ids must lie in [0, {self._vocab_size})", param="prompt")
+        max_tokens = min(request.stop.max_tokens, limit - num_prompt)
+        if len(request.forced_output_ids) >= max_tokens:
+            raise RequestError(
+                "forced_output_ids leave no token to generate within max_tokens", param="max_tokens"
+            )
+        if len(self._sinks) >= self._config.max_running_requests + self._config.max_waiting_requests:
+            raise OverloadedError("too many requests wait for this replica")
+        return replace(request, stop=replace(request.stop, max_tokens=max_tokens))
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                self._run_commands()
+                wait_s = self._loop.step()
+                self._last_step_at_s = time.monotonic()
+                if wait_s is not None:
+                    self._wake.wait(min(wait_s, _IDLE_S))
+        except BaseException as error:
+            self._failure = error
+            _logger.exception("the engine loop failed; this replica must be restarted")
+        finally:
+            self._loop.drafters.close()
+            self._fail_all()
+
+    def _run_commands(self) -> None:
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return
+            command()
+
+    def _command(self, command: Callable[[], None]) -> None:
+        """Have the loop's thread run `command` before its next step."""
+        self._commands.put(command)
+        self._wake.set()
+
+    def _deliver(self, outputs: Outputs) -> None:
+        """Hand a round's outputs to each event loop in one call."""
+        batches: dict[asyncio.AbstractEventLoop, list[tuple[_Sink, RoundOutput | Exception]]] = {}
+        for uid, output in outputs:
+            sink = self._sinks.get(uid)
+            if sink is not None:
+                batches.setdefault(sink.event_loop, []).append((sink, output))
+        for event_loop, batch in batches.items():
+            _call_soon(event_loop, batch)
+
+    def _fail_all(self) -> None:
+        error = EngineStoppedError("the engine loop has ended")
+        for sink in list(self._sinks.values()):
+            _call_soon(sink.event_loop, [(sink, error)])
+
+    def _on_channel(self, endpoint: str, channel: Channel) -> None:
+        channel.set_ready_callback(self._wake.set)
+        self._command(lambda: self._loop.drafters.connect(endpoint, channel))
+
+    def _on_misfit(self, endpoint: str) -> None:
+        self._command(lambda: self._loop.drafters.note_misfit(endpoint))
+
+    def _on_drafter_lost(self, endpoint: str) -> None:
+        self._connector.lost(endpoint)
+
+
+def _call_soon(
+    event_loop: asyncio.AbstractEventLoop, batch: list[tuple[_Sink, RoundOutput | Exception]]
+) -> None:
+    def put_all() -> None:
+        for sink, item in batch:
+            sink.queue.put_nowait(item)
+
+    try:
+        event_loop.call_soon_threadsafe(put_all)
+    except RuntimeError:
+        _logger.warning("an event loop closed before its requests ended")

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspine_cluster.core.batch_planner import CHUNK_GRID_TOKENS, BatchPlan, Budget, plan_batch
+from dspine_cluster.core.session import Phase, Session, num_pages_for
+from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+
+
+def make_session(
+    uid: int, num_tokens: int, *, phase: Phase = Phase.WAITING, computed: int = 0, priority: int = 0
+) -> Session:
+    request = GenerateRequest(
+        str(uid), (1,) * num_tokens, SamplingParams(), StopConditions(max_tokens=100), priority=priority
+    )
+    session = Session(uid, request, arrival=uid)
+    session.phase = phase
+    session.num_computed = computed
+    if phase is not Phase.WAITING:
+        session.pages = [0] * num_pages_for(num_tokens)
+    return session
+
+
+def decoding(uid: int, num_tokens: int, priority: int = 0) -> Session:
+    return make_session(uid, num_tokens, phase=Phase.DECODE, computed=num_tokens - 1, priority=priority)
+
+
+def budget(free_pages: int = 100, free_slots: int = 8, max_batch_tokens: int = 256) -> Budget:
+    return Budget(free_pages, free_slots, max_batch_tokens, prefill_chunk_tokens=128)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session], list[Session], Budget]:
+    ready: list[tuple[Session, int]] = []
+    running: list[Session] = []
+    waiting: list[Session] = []
+    for uid in range(draw(st.integers(0, 12))):
+        priority = draw(st.integers(0, 2))
+        num_tokens = draw(st.integers(2, 400))
+        kind = draw(st.sampled_from(["ready", "drafting", "prefill", "waiting"]))
+        if kind == "waiting":
+            waiting.append(make_session(uid, num_tokens, priority=priority))
+        elif kind == "prefill":
+            computed = draw(st.integers(0, (num_tokens - 1) // CHUNK_GRID_TOKENS)) * CHUNK_GRID_TOKENS
+            running.append(
+                make_session(uid, num_tokens, phase=Phase.PREFILL, computed=computed, priority=priority)
+            )
+        else:
+            session = decoding(uid, num_tokens, priority)
+            running.append(session)
+            if kind == "ready":
+                ready.append((session, draw(st.integers(0, 15))))
+    limits = Budget(
+        free_pages=draw(st.integers(0, 40)),
+        free_slots=draw(st.integers(0, 6)),
+        max_batch_tokens=draw(st.integers(len(ready) + 64, 600)),
+        prefill_chunk_tokens=64 * draw(st.integers(1, 4)),
+    )
+    return ready, running, waiting, limits
+
+
+def pages_taken(plan: BatchPlan) -> int:
+    return sum(item.num_new_pages for item in (*plan.blocks, *plan.chunks))
+
+
+@given(situations())
+def test_a_plan_never_takes_more_pages_than_are_free_after_preemption(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    ready, running, waiting, limits = situation
+    plan = plan_batch(ready, running, waiting, limits)
+    assert pages_taken(plan) <= limits.free_pages + sum(len(s.pages) for s in plan.preempted)
+
+
+@given(situations())
+def test_a_pass_holds_at_most_max_batch_tokens(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    ready, running, waiting, limits = situation
+    plan = plan_batch(ready, running, waiting, limits)
+    num_tokens = sum(1 + b.verify_length for b in plan.blocks) + sum(c.num_tokens for c in plan.chunks)
+    assert num_tokens <= limits.max_batch_tokens
+
+
+@given(situations())
+def test_every_ready_session_is_decoded_or_preempted(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    ready, running, waiting, limits = situation
+    plan = plan_batch(ready, running, waiting, limits)
+    planned = [b.session.uid for b in plan.blocks]
+    preempted = [s.uid for s in plan.preempted]
+    assert sorted(planned + [u for u in preempted if u in {s.uid for s, _ in ready}]) == sorted(
+        s.uid for s, _ in ready
+    )
+    assert not set(planned) & set(preempted)
+
+
+@given(situations())
+def test_chunks_end_on_the_grid_or_at_the_last_token(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    ready, running, waiting, limits = situation
+    for chunk in plan_batch(ready, running, waiting, limits).chunks:
+        end = chunk.session.num_computed + chunk.num_tokens
+        assert 0 < chunk.num_tokens <= limits.prefill_chunk_tokens
+        assert end == len(chunk.session.tokens) or end % CHUNK_GRID_TOKENS == 0
+
+
+@given(situations())
+def test_admission_follows_the_order_of_waiting_and_the_free_slots(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    ready, running, waiting, limits = situation
+    plan = plan_batch(ready, running, waiting, limits)
+    admitted = [c.session for c in plan.chunks if c.session.phase is Phase.WAITING]
+    assert admitted == waiting[: len(admitted)]
+    assert len(admitted) <= limits.free_slots
+
+
+@given(situations())
+def test_nobody_is_preempted_before_verify_lengths_have_fallen_to_zero(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    ready, running, waiting, limits = situation
+    plan = plan_batch(ready, running, waiting, limits)
+    if plan.preempted:
+        assert all(block.verify_length == 0 for block in plan.blocks)
+
+
+def victims(running: Sequence[Session], free_pages: int) -> list[int]:
+    plan = plan_batch([(s, 0) for s in running], running, [], budget(free_pages=free_pages))
+    return [s.uid for s in plan.preempted]
+
+
+def test_the_youngest_of_the_lowest_priority_gives_way() -> None:
+    sessions = [decoding(0, 17, priority=1), decoding(1, 17, priority=1), decoding(2, 17, priority=0)]
+    for session in sessions:
+        session.pages = session.pages[:1]
+    assert victims(sessions, free_pages=1) == [1]
+
+
+def test_a_request_alone_is_never_preempted_while_its_anchor_fits() -> None:
+    session = decoding(0, 17)
+    session.pages = session.pages[:1]
+    assert victims([session], free_pages=1) == []
+
+
+def test_without_pressure_verify_lengths_are_as_wanted() -> None:
+    sessions = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
+    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget())
+    assert [b.verify_length for b in plan.blocks] == [15, 3]
+
+
+def test_too_many_tokens_lower_the_longest_blocks_first() -> None:
+    sessions = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
+    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget(max_batch_tokens=64 + 10))
+    assert [b.verify_length for b in plan.blocks] == [5, 3]
+
+
+def test_a_waiting_request_takes_all_its_pages_when_it_is_admitted() -> None:
+    plan = plan_batch([], [], [make_session(0, 300)], budget())
+    assert [(c.num_tokens, c.num_new_pages) for c in plan.chunks] == [(128, num_pages_for(301))]
+
+
+def test_a_request_that_does_not_fit_waits_and_so_do_the_ones_behind_it() -> None:
+    plan = plan_batch([], [], [make_session(0, 300), make_session(1, 16)], budget(free_pages=10))
+    assert plan.is_empty
