@@ -1,0 +1,54 @@
+"""A set of token positions, kept as ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+
+class PositionRanges:
+    """Sorted, disjoint, non-adjacent ranges `start <= position < end`."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def __contains__(self, position: int) -> bool:
+        return self.run_before(position + 1) <= position
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        return list(zip(self._starts, self._ends, strict=True))
+
+    @property
+    def end(self) -> int:
+        """One past the last position; 0 when empty."""
+        return self._ends[-1] if self._ends else 0
+
+    def add(self, start: int, end: int) -> None:
+        """Add the positions of a range that is not empty."""
+        assert start < end
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def drop_before(self, position: int) -> None:
+        """Remove all positions below `position`."""
+        first = bisect_right(self._ends, position)
+        del self._starts[:first]
+        del self._ends[:first]
+        if self._starts:
+            self._starts[0] = max(self._starts[0], position)
+
+    def run_before(self, end: int) -> int:
+        """Start of the contiguous run whose last position is `end - 1`; `end` if that is not in the set."""
+        index = bisect_left(self._starts, end) - 1
+        return self._starts[index] if index >= 0 and self._ends[index] >= end else end
+
+    def gap_before(self, end: int) -> int:
+        """Start of the run of missing positions whose last is `end - 1`; `end` if that is not missing."""
+        index = bisect_left(self._starts, end) - 1
+        return min(self._ends[index], end) if index >= 0 else 0
