@@ -7,7 +7,7 @@ from pathlib import Path
 from dspine_cluster import miniature
 from dspine_cluster.config import ModelSource
 from dspine_cluster.errors import ConfigError
-from dspine_cluster.models.weights import resolve_model
+from dspine_cluster.models.folder import resolve_model
 
 _BUILT_IN = {"miniature": "target", "miniature-dspine": "dspine", "miniature-dflash": "dflash"}
 

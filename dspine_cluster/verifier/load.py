@@ -14,10 +14,11 @@ from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
 from dspine_cluster.errors import MismatchError
-from dspine_cluster.models.config import TargetConfig, parse_eos_token_ids
-from dspine_cluster.models.drafter_config import DrafterConfig, parse_drafter_config
-from dspine_cluster.models.drafter_weights import load_feature_projector
-from dspine_cluster.models.weights import fingerprint, load_target, read_json, tokenizer_fingerprint
+from dspine_cluster.models.config import TargetConfig
+from dspine_cluster.models.drafter_config import DrafterConfig
+from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
+from dspine_cluster.models.folder import fingerprint, tokenizer_fingerprint
+from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
 from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
 
@@ -29,7 +30,6 @@ class LoadedVerifier:
     engine: Engine
     tokenizer: PreTrainedTokenizerBase
     drafter_config: DrafterConfig | None
-    eos_token_ids: tuple[int, ...]
     hello: Hello
 
 
@@ -47,7 +47,7 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
     drafter_config = None
     projector = None
     if drafter_folder is not None:
-        drafter_config = parse_drafter_config(read_json(drafter_folder / "config.json"))
+        drafter_config = read_drafter_config(drafter_folder)
         check_fit(target.config, drafter_config)
         projector = load_feature_projector(drafter_folder, dtype=dtype, device=device)
     feature_size = drafter_config.hidden_size if drafter_config else 0
@@ -65,7 +65,6 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         engine=engine,
         tokenizer=AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
         drafter_config=drafter_config,
-        eos_token_ids=read_eos_token_ids(folder, target.config),
         hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
     )
 
@@ -102,13 +101,6 @@ def make_hello(role: str, target: Path, drafter: Path | None, features_dtype: st
         epoch=uuid.uuid4().hex,
         features_dtype=features_dtype,
     )
-
-
-def read_eos_token_ids(folder: Path, config: TargetConfig) -> tuple[int, ...]:
-    """End-of-sequence tokens: of `generation_config.json` where it names some, else of `config.json`."""
-    path = folder / "generation_config.json"
-    named = parse_eos_token_ids(read_json(path)) if path.exists() else ()
-    return named or config.eos_token_ids
 
 
 def _warm_up(engine: Engine) -> None:

@@ -46,7 +46,6 @@ class VerifierLoop:
         drafting_config: DraftingConfig,
         policy: VerifyLengthPolicy,
         block_size: int,
-        eos_token_ids: Sequence[int],
         mask_token_id: int | None,
         deliver: Callable[[Outputs], None],
         on_drafter_lost: Callable[[str], None],
@@ -67,7 +66,7 @@ class VerifierLoop:
         self._tokenizer = tokenizer
         self._config = engine_config
         self._max_proposals = block_size - 1
-        self._eos_token_ids = frozenset(eos_token_ids)
+        self._eos_token_ids = frozenset(engine.target.config.eos_token_ids)
         self._mask_token_id = mask_token_id
         self._deliver = deliver
         self._clock = clock
@@ -116,8 +115,8 @@ class VerifierLoop:
         self._note_duration(plan, self._clock() - started_s)
         outputs = self._commit(plan, verdicts)
         self._ask_for_drafts(plan)
-        self._deliver(outputs)
         self._update_gauges()
+        self._deliver(outputs)
         return None
 
     def _plan(self) -> BatchPlan:

@@ -54,7 +54,6 @@ class VerifierService:
             drafting_config=config.drafting,
             policy=FixedVerifyLength(parse_verify(config.drafting.verify) if drafter else 0),
             block_size=drafter.block_size if drafter else 1,
-            eos_token_ids=loaded.eos_token_ids,
             mask_token_id=drafter.mask_token_id if drafter else None,
             deliver=self._deliver,
             on_drafter_lost=self._on_drafter_lost,

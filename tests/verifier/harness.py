@@ -210,6 +210,7 @@ class LoopHarness:
             }
         )
         projector = torch.nn.Linear(2 * HIDDEN_SIZE, FEATURE_SIZE, bias=False).requires_grad_(False)
+        projector.weight.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
         self.engine = Engine(
             target,
             num_pages=pool_tokens // 16,
@@ -228,7 +229,6 @@ class LoopHarness:
             drafting_config=DraftingConfig(),
             policy=policy or FixedVerifyLength(15),
             block_size=16,
-            eos_token_ids=target.config.eos_token_ids,
             mask_token_id=MASK,
             deliver=self._deliver,
             on_drafter_lost=self.lost.append,
