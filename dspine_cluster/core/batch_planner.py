@@ -50,8 +50,13 @@ class BatchPlan:
     preempted: list[Session] = field(default_factory=list)
 
     @property
+    def items(self) -> list[BlockPlan | ChunkPlan]:
+        """Everything that runs in this pass, in the order of its rows."""
+        return [*self.blocks, *self.chunks]
+
+    @property
     def is_empty(self) -> bool:
-        return not self.blocks and not self.chunks
+        return not self.items
 
 
 def plan_batch(

@@ -61,7 +61,7 @@ class SegmentGroup:
         rows = packed[self.rows]
         if not self._is_rectangular:
             rows = rows[self._padded]
-        return rows.unflatten(0, self.shape)
+        return rows.view(*self.shape, *rows.shape[1:])
 
     def unpad(self, padded: Tensor) -> Tensor:
         """[batch, max_length, ...] to the group's own rows."""

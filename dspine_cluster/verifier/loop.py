@@ -268,7 +268,7 @@ class VerifierLoop:
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
-        moved = [item.session for item in (*plan.blocks, *plan.chunks) if item.session.uid in self.streams]
+        moved = [item.session for item in plan.items if item.session.uid in self.streams]
         decoding = [session for session in moved if session.phase is Phase.DECODE]
         if self.policy.wants_drafts:
             self.drafters.ask([(s, n) for s in decoding if (n := self._num_useful(s)) > 0])

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -86,7 +86,7 @@ class VerifierService:
         self._connector.stop()
         self._thread.join()
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[RoundOutput]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
         """Yield what each round gives; the last item carries `finish_reason`. Closing the iterator aborts.
 
         Raises:

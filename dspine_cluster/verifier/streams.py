@@ -61,7 +61,7 @@ class Streams:
         for session in plan.preempted:
             self._vacate(session)
             self._enqueue(session)
-        for item in (*plan.blocks, *plan.chunks):
+        for item in plan.items:
             session = item.session
             pages = self.page_pool.allocate(item.num_new_pages)
             assert pages is not None, "the plan takes more pages than are free"

@@ -63,7 +63,7 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
 
 
 def pages_taken(plan: BatchPlan) -> int:
-    return sum(item.num_new_pages for item in (*plan.blocks, *plan.chunks))
+    return sum(item.num_new_pages for item in plan.items)
 
 
 @given(situations())
