@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import torch
+
+from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.logit_rules import LogitRules
+from dspine_cluster.types import SamplingParams, StopConditions
+
+
+def _rules(num_prompt_tokens: int) -> LogitRules:
+    return LogitRules(
+        SamplingParams(),
+        StopConditions(max_tokens=9),
+        num_prompt_tokens=num_prompt_tokens,
+        eos_token_ids=[],
+        mask_token_id=None,
+        vocab_size=8,
+        device=torch.device("cpu"),
+    )
+
+
+def test_output_positions_count_from_the_end_of_the_prompt() -> None:
+    rules = _rules(num_prompt_tokens=3)
+    assert Block(rules, [1, 2, 3]).output_index == 0
+    assert Block(rules, [1, 2, 3, 4, 5], [6]).output_index == 2
+
+
+def test_only_the_verified_part_of_a_draft_is_read() -> None:
+    candidates = torch.tensor([[1, 2], [3, 4], [5, 6]])
+    probs = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
+    block = Block(_rules(0), [], [2, 3], candidates, probs)
+    assert block.num_rows == 3
+    assert block.draft_distributions() == [[(1, 0.5), (2, 0.5)], [(3, 0.25), (4, 0.75)]]
+
+
+def test_proposals_without_a_distribution_are_certain() -> None:
+    assert Block(_rules(0), [], [4, 2]).draft_distributions() == [[(4, 1.0)], [(2, 1.0)]]
