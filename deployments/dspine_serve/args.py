@@ -1,0 +1,71 @@
+"""The arguments of the application, as `args` of a Serve config file gives them. Unknown keys are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource
+
+
+def _source(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Source = Annotated[ModelSource, BeforeValidator(_source)]
+"""`name`, or `{name: ..., revision: ...}`."""
+
+
+class _Args(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ReplicaArgs(_Args):
+    """Replicas of one deployment and what Ray reserves for each."""
+
+    num_replicas: Annotated[int, Field(ge=1)] = 1
+    num_cpus: Annotated[float, Field(ge=0)] = 0.1
+    num_gpus: Annotated[float, Field(ge=0)] = 0
+    resources: dict[str, float] = {}
+    """Custom resources of nodes, such as `dspine_drafter: 1`."""
+
+
+class IngressArgs(ReplicaArgs):
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 2**20
+    max_choices: Annotated[int, Field(ge=1)] = 64
+    """Completions one request may ask for: prompts times `n`."""
+
+
+class VerifierArgs(ReplicaArgs):
+    num_cpus: Annotated[float, Field(ge=0)] = 0.5
+
+
+class DrafterArgs(ReplicaArgs):
+    num_cpus: Annotated[float, Field(ge=0)] = 0.25
+    device: str = "cpu"
+    socket_folder: str | None = None
+    """Folder of the Unix sockets, mode 0700; None makes one per user in the folder for temporary files."""
+    listens_on_tcp: bool = False
+    """Also listen on the node's address, so that verifiers of other nodes can use this drafter."""
+
+
+class AppArgs(_Args):
+    """Everything that the application can be told. The defaults serve the miniature on two cores."""
+
+    model_name: str | None = None
+    """The name that clients use; None takes the target's."""
+    target: Source = ModelSource("miniature")
+    drafter: Source = ModelSource("miniature-dspine")
+    """`none` decodes plainly and starts no drafters."""
+    engine: EngineConfig = EngineConfig()
+    drafting: DraftingConfig = DraftingConfig()
+    secret: Annotated[SecretStr, Field(min_length=16)] | None = None
+    """What verifiers and drafters prove to each other that they know; None makes one."""
+    ingresses: IngressArgs = IngressArgs()
+    verifiers: VerifierArgs = VerifierArgs()
+    drafters: DrafterArgs = DrafterArgs()
+
+    @property
+    def served_name(self) -> str:
+        return self.model_name or self.target.name
