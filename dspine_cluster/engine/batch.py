@@ -150,7 +150,6 @@ class PackedBatch:
             pending_a=pool.pending_a[layer, slots, :width],
             pending_b=pool.pending_b[layer, slots, :width],
             num_pending=num_pending,
-            lengths=group.lengths,
         )
         pool.state[layer, slots] = state
         pool.conv_state[layer, slots] = conv_state

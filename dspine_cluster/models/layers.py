@@ -15,11 +15,11 @@ class RMSNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
-        self.eps = eps
+        self.shape, self.eps = (dim,), eps
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.weight * _normalise(x.float(), self.eps).to(x.dtype)
+        return self.weight * F.rms_norm(x.float(), self.shape, None, self.eps).to(x.dtype)
 
 
 class ZeroCentredRMSNorm(nn.Module):
@@ -27,11 +27,12 @@ class ZeroCentredRMSNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
-        self.eps = eps
+        self.shape, self.eps = (dim,), eps
         self.weight = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (_normalise(x.float(), self.eps) * (1.0 + self.weight.float())).to(x.dtype)
+        weight = 1.0 + self.weight.float()
+        return F.rms_norm(x.float(), self.shape, weight, self.eps).to(x.dtype)
 
 
 class GatedRMSNorm(nn.Module):
@@ -39,11 +40,11 @@ class GatedRMSNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
-        self.eps = eps
+        self.shape, self.eps = (dim,), eps
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
-        normed = self.weight * _normalise(x.float(), self.eps).to(x.dtype)
+        normed = self.weight * F.rms_norm(x.float(), self.shape, None, self.eps).to(x.dtype)
         return (normed * F.silu(gate.float())).to(x.dtype)
 
 
@@ -87,7 +88,3 @@ def _frequencies(rotary_dim: int, theta: float, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.device(device):
         exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim
         return 1.0 / theta**exponents  # [rotary_dim / 2]
-
-
-def _normalise(x: Tensor, eps: float) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)

@@ -51,7 +51,6 @@ class Layer:
         past: tuple[Tensor, Tensor],
         pending: Raw,
         num_pending: list[int],
-        lengths: list[int] | None = None,
     ) -> Result:
         return gated_delta.verify(
             *raw,
@@ -66,7 +65,6 @@ class Layer:
             pending_a=pending[1],
             pending_b=pending[2],
             num_pending=torch.tensor(num_pending),
-            lengths=None if lengths is None else torch.tensor(lengths),
         )
 
     def step(self, raw: Raw) -> tuple[Tensor, list[Tensor], list[Tensor]]:
@@ -213,14 +211,14 @@ def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
     wanted, states, conv_states = layer.step(raw)
     num_pending, lengths = [0, 3, 16], [1, 16, 5]
     pending = tuple(torch.full((3, 16, x.shape[-1]), 9.0) for x in raw)
-    new = tuple(torch.full((3, 16, x.shape[-1]), float("nan")) for x in raw)
+    new = tuple(torch.full((3, 16, x.shape[-1]), -9.0) for x in raw)
     for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
         for x, old_rows, new_rows in zip(raw, pending, new, strict=True):
             old_rows[row, :count] = x[0, 5 : 5 + count]
             new_rows[row, :length] = x[0, 5 + count : 5 + count + length]
     past = (states[5].expand(3, -1, -1, -1), conv_states[5].expand(3, -1, -1))
     out, state, conv_state = layer.verify(
-        (new[0], new[1], new[2]), past, (pending[0], pending[1], pending[2]), num_pending, lengths
+        (new[0], new[1], new[2]), past, (pending[0], pending[1], pending[2]), num_pending
     )
     for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
         assert error(out[row, :length], wanted[0, 5 + count : 5 + count + length]) < 2e-5

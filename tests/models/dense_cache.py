@@ -20,7 +20,13 @@ class DenseCache:
 
     def __init__(self, config: TargetConfig, num_requests: int, max_tokens: int) -> None:
         pages = -(-max_tokens // PAGE)
-        shape = (config.num_attention_layers, num_requests * pages, PAGE, config.num_kv_heads, config.head_dim)
+        shape = (
+            config.num_attention_layers,
+            num_requests * pages,
+            PAGE,
+            config.num_kv_heads,
+            config.head_dim,
+        )
         self.keys, self.values = (torch.full(shape, float("nan")) for _ in range(2))
         # Pages of the requests alternate, so that no request's pages are adjacent.
         self.page_table = torch.arange(num_requests * pages).view(pages, num_requests).t().contiguous()
@@ -32,7 +38,9 @@ class DenseCache:
             delta = config.gated_delta
             for layer in range(config.num_gated_delta_layers):
                 self.states[layer] = (
-                    torch.zeros(num_requests, delta.num_value_heads, delta.key_head_dim, delta.value_head_dim),
+                    torch.zeros(
+                        num_requests, delta.num_value_heads, delta.key_head_dim, delta.value_head_dim
+                    ),
                     torch.zeros(num_requests, delta.conv_kernel - 1, delta.conv_dim),
                 )
         self.lengths = self.num_cached
@@ -45,7 +53,9 @@ class DenseCache:
         steps = torch.arange(int(self.lengths.max()))
         self.valid = steps < self.lengths[:, None]
         positions = (self.num_cached[:, None] + steps)[self.valid]
-        slots = self.page_table.gather(1, (self.num_cached[:, None] + steps).where(self.valid, 0) // PAGE) * PAGE
+        slots = (
+            self.page_table.gather(1, (self.num_cached[:, None] + steps).where(self.valid, 0) // PAGE) * PAGE
+        )
         self.slots = slots[self.valid] + positions % PAGE
         logits = model.logits(model(torch.cat(list(tokens)), positions, self).hidden)
         if not is_block:
@@ -85,7 +95,6 @@ class DenseCache:
                 pending_a=pending[1],
                 pending_b=pending[2],
                 num_pending=self.num_pending,
-                lengths=self.lengths,
             )
             self.pending[layer] = new
         else:

@@ -48,7 +48,9 @@ def _in_blocks(model: TargetModel, requests: list[Tensor], blocks: list[tuple[in
     starts = [len(r) - num_decoded for r in requests]
     for width, kept in blocks:
         wrong = torch.full((width - kept,), 7)
-        block = [torch.cat((r[start : start + kept], wrong)) for r, start in zip(requests, starts, strict=True)]
+        block = [
+            torch.cat((r[start : start + kept], wrong)) for r, start in zip(requests, starts, strict=True)
+        ]
         for row, part in zip(logits, cache.run(model, block, is_block=True), strict=True):
             row.append(part[:kept])
         cache.commit(torch.full((len(requests),), kept))

@@ -87,7 +87,6 @@ def verify(
     pending_a: Tensor,
     pending_b: Tensor,
     num_pending: Tensor,
-    lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs for W new tokens, which never reach the state, after replaying an earlier pass's accepted inputs.
 
@@ -97,18 +96,16 @@ def verify(
     the batch uses.
 
     Args:
-        mixed_qkv: `[B, W, conv_dim]`; a, b: `[B, W, Hv]`: the new tokens, raw.
+        mixed_qkv: `[B, W, conv_dim]`; a, b: `[B, W, Hv]`: the new tokens, raw. Rows with fewer are
+            right-padded with anything finite: no output depends on a later token.
         state: `[B, Hv, Dk, Dv]` fp32; conv_state: `[B, kernel - 1, conv_dim]`.
         pending_qkv: `[B, P, conv_dim]`; pending_a, pending_b: `[B, P, Hv]`; P may be 0.
         num_pending: `[B]` int.
-        lengths: `[B]` int, valid new tokens a row; None: all. Outputs beyond are finite and mean nothing.
 
     Returns:
         Output `[B, W, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after the
         pending inputs only; the given state itself where P is 0.
     """
-    if lengths is not None:
-        mixed_qkv, a, b = (_zero_beyond(x, lengths) for x in (mixed_qkv, a, b))
     num_columns, num_past = pending_qkv.shape[1], conv_state.shape[1]
     past = torch.cat((conv_state, pending_qkv), 1)  # [B, num_past + P, conv_dim]
     new_conv_state = _last_inputs(past, num_past, num_pending)
