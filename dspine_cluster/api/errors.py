@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from dspine_cluster.api.responses import ErrorBody, ErrorDetail
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _MAX_MESSAGE_CHARS = 1000
 _NOT_FOUND_CODES = frozenset({"model_not_found"})
 
@@ -65,7 +65,7 @@ def describe(error: Exception) -> ApiError:
                 headers={"Retry-After": str(math.ceil(error.retry_after_s))},
             )
         case EngineStoppedError():
-            _log.warning("A request failed because its engine is gone: %s", error)
+            _logger.warning("A request failed because its engine is gone: %s", error)
             return ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"The model is not available right now: {error}",
@@ -82,7 +82,7 @@ def describe(error: Exception) -> ApiError:
                 code=_HTTP_CODES.get(error.status_code),
                 headers=error.headers or {},
             )
-    _log.error("A request failed inside the server", exc_info=error)
+    _logger.error("A request failed inside the server", exc_info=error)
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "The server failed to answer this request; its log has the details.",

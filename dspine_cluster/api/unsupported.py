@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dspine_cluster.errors import RequestError
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _logged: set[str] = set()
 _MAX_LOGGED_NAMES = 1000
 
@@ -91,4 +91,4 @@ def _is_one_of(value: Any, harmless: tuple[Any, ...]) -> bool:
 def _log_once(name: str) -> None:
     if name not in _logged and len(_logged) < _MAX_LOGGED_NAMES:
         _logged.add(name)
-        _log.warning("Ignored unknown request field %.100r; it has no effect here.", name)
+        _logger.warning("Ignored unknown request field %.100r; it has no effect here.", name)
