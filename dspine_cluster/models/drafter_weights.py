@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dspine_cluster.errors import CheckpointError
@@ -16,7 +15,15 @@ from dspine_cluster.models.drafter_config import DrafterConfig, parse_drafter_co
 from dspine_cluster.models.drafter_init import make_drafter
 from dspine_cluster.models.drafter_layers import FeatureProjector
 from dspine_cluster.models.dspine import DSpine
-from dspine_cluster.models.weights import CONFIG_FILE, WEIGHTS_FILE, read_json, read_tensors
+from dspine_cluster.models.folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    read_file_tensors,
+    read_headers,
+    read_json,
+    read_tensors,
+    weight_files,
+)
 
 CODES_FILE = "transfer.safetensors"
 CODES_KEY = "codes"
@@ -105,28 +112,23 @@ def expected_shapes(config: DrafterConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(t.shape) for state in states for name, t in state.items() if name != _READY}
 
 
-def _read(folder: Path, config: DrafterConfig) -> dict[str, Tensor]:
-    """All tensors of the folder, codes included, checked against the config."""
-    tensors = dict(read_tensors(folder))
-    is_ready = bool(tensors.pop(_READY, torch.tensor(True)))
-    if config.kind == "dspine" and (folder / CODES_FILE).is_file():
-        beside = load_file(folder / CODES_FILE)
-        if set(beside) != {CODES_KEY} or _CODES in tensors:
+def drafter_problems(folder: Path, config: DrafterConfig) -> list[str]:
+    """What keeps the folder's tensors from being a drafter of `config`: missing, surplus and misshapen ones, by name.
+    Their contents are not read.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    found = {name: shape for file in weight_files(folder) for name, (_, shape) in read_headers(file).items()}
+    found.pop(_READY, None)
+    if _has_codes_beside(folder, config):
+        beside = {name: shape for name, (_, shape) in read_headers(folder / CODES_FILE).items()}
+        if set(beside) != {CODES_KEY} or _CODES in found:
             raise CheckpointError(
                 f"{folder / CODES_FILE} must hold {CODES_KEY!r} alone, and {_CODES} must not lie elsewhere too"
             )
-        tensors[_CODES] = beside[CODES_KEY]
-    elif not is_ready:
-        raise CheckpointError(
-            f"{folder}: {_READY} is false, the {_CODES} were never set; export it after training"
-        )
-    _check_tensors(folder, {name: tuple(t.shape) for name, t in tensors.items()}, expected_shapes(config))
-    return tensors
-
-
-def _check_tensors(
-    folder: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
-) -> None:
+        found[_CODES] = beside[CODES_KEY]
+    expected = expected_shapes(config)
     problems = [f"missing {name} {shape}" for name, shape in expected.items() if name not in found]
     problems += [f"surplus {name} {shape}" for name, shape in found.items() if name not in expected]
     problems += [
@@ -134,5 +136,23 @@ def _check_tensors(
         for name, shape in expected.items()
         if name in found and found[name] != shape
     ]
-    if problems:
+    return problems
+
+
+def _read(folder: Path, config: DrafterConfig) -> dict[str, Tensor]:
+    """All tensors of the folder, codes included, checked against the config."""
+    if problems := drafter_problems(folder, config):
         raise CheckpointError(f"{folder} does not fit its config.json: {'; '.join(problems)}")
+    tensors = dict(read_tensors(folder))
+    is_ready = bool(tensors.pop(_READY, torch.tensor(True)))
+    if _has_codes_beside(folder, config):
+        tensors[_CODES] = dict(read_file_tensors(folder / CODES_FILE))[CODES_KEY]
+    elif not is_ready:
+        raise CheckpointError(
+            f"{folder}: {_READY} is false, the {_CODES} were never set; export it after training"
+        )
+    return tensors
+
+
+def _has_codes_beside(folder: Path, config: DrafterConfig) -> bool:
+    return config.kind == "dspine" and (folder / CODES_FILE).is_file()

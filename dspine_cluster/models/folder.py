@@ -109,6 +109,20 @@ def read_file_tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
         raise CheckpointError(f"cannot read {file}: {error}") from error
 
 
+def read_headers(file: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """(dtype, shape) of every tensor of one safetensors file, without reading its contents.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+    """
+    try:
+        with safe_open(file, framework="pt") as opened:
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+            return {name: (str(s.get_dtype()), tuple(s.get_shape())) for name, s in slices.items()}
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot read {file}: {error}") from error
+
+
 def fingerprint(folder: Path) -> str:
     """SHA-256 (hex) over `config.json` and name, dtype, shape of every tensor and the size of every weights file.
 
@@ -122,12 +136,7 @@ def fingerprint(folder: Path) -> str:
         raise CheckpointError(f"{folder} holds no .safetensors file")
     index: list[Any] = []
     for file in files:
-        try:
-            with safe_open(file, framework="pt") as opened:
-                slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-                tensors = sorted((name, str(s.get_dtype()), s.get_shape()) for name, s in slices.items())
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"cannot read {file}: {error}") from error
+        tensors = sorted((name, dtype, list(shape)) for name, (dtype, shape) in read_headers(file).items())
         index.append([file.name, file.stat().st_size, tensors])
     content = json.dumps([read_json(folder / CONFIG_FILE), index], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from dspine_cluster.errors import CheckpointError
 from dspine_cluster.models.config import (
@@ -21,10 +20,12 @@ from dspine_cluster.models.folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
     fingerprint,
+    read_headers,
     read_json,
     read_tensors,
     resolve_model,
     tokenizer_fingerprint,
+    weight_files,
 )
 from dspine_cluster.models.qwen3 import make_qwen3
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
@@ -90,35 +91,48 @@ def load_target(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Ta
         ConfigError: as `parse_target_config`.
     """
     config = read_target_config(folder)
+    if problems := target_problems(folder, config):
+        raise CheckpointError(f"{folder}: {'; '.join(problems)}")
     with torch.device("meta"):
         model = make_target(config)
-    expected = {name: parameter.shape for name, parameter in model.state_dict().items()}
-    loaded: dict[str, Tensor] = {}
-    surplus, misshapen = [], []
-    for stored_name, tensor in read_tensors(folder):
-        name = _text_name(stored_name)
-        if stored_name.startswith(SKIPPED_PREFIXES) or (
-            config.tie_word_embeddings and name == "lm_head.weight"
-        ):
-            continue
-        if name not in expected:
-            surplus.append(stored_name)
-        elif tensor.shape != expected[name]:
-            misshapen.append(f"{stored_name} {list(tensor.shape)} instead of {list(expected[name])}")
-        else:
-            loaded[name] = tensor.to(device, _stored_dtype(name, dtype))
-    if misshapen:
-        raise CheckpointError(
-            f"{folder}: misshapen tensors: {_enumerate(misshapen)}; config.json differs from them"
-        )
-    if missing := sorted(expected.keys() - loaded.keys()):
-        raise CheckpointError(f"{folder}: missing tensors: {_enumerate(missing)}")
-    if surplus:
-        raise CheckpointError(
-            f"{folder}: surplus tensors: {_enumerate(surplus)}; the architecture has no place for them"
-        )
+    loaded = {
+        name: tensor.to(device, _stored_dtype(name, dtype))
+        for stored_name, tensor in read_tensors(folder)
+        if (name := _text_name(stored_name, config)) is not None
+    }
     model.load_state_dict(loaded, assign=True)
     return model.eval().requires_grad_(False)
+
+
+def target_problems(folder: Path, config: TargetConfig) -> list[str]:
+    """What keeps the folder's tensors from being a target of `config`: misshapen, missing and surplus ones, by name.
+    Their contents are not read.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    with torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in make_target(config).state_dict().items()}
+    found: set[str] = set()
+    surplus, misshapen = [], []
+    for file in weight_files(folder):
+        for stored_name, (_, shape) in read_headers(file).items():
+            name = _text_name(stored_name, config)
+            if name is None:
+                continue
+            found.add(name)
+            if name not in expected:
+                surplus.append(stored_name)
+            elif shape != expected[name]:
+                misshapen.append(f"{stored_name} {list(shape)} instead of {list(expected[name])}")
+    problems = []
+    if misshapen:
+        problems.append(f"misshapen tensors: {_enumerate(misshapen)}; config.json differs from them")
+    if missing := sorted(expected.keys() - found):
+        problems.append(f"missing tensors: {_enumerate(missing)}")
+    if surplus:
+        problems.append(f"surplus tensors: {_enumerate(surplus)}; the architecture has no place for them")
+    return problems
 
 
 def save_target(model: TargetModel, folder: Path, *, dtype: torch.dtype) -> None:
@@ -137,11 +151,14 @@ def _stored_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if name.endswith(".A_log") else dtype
 
 
-def _text_name(name: str) -> str:
-    """The name of a text tensor without the prefixes that multimodal checkpoints put before it."""
+def _text_name(stored_name: str, config: TargetConfig) -> str | None:
+    """The name of a text tensor without the prefixes that multimodal checkpoints put before it; None to skip it."""
+    if stored_name.startswith(SKIPPED_PREFIXES):
+        return None
+    name = stored_name.removeprefix("language_model.")
     if name.startswith("model.language_model."):
-        return "model." + name.removeprefix("model.language_model.")
-    return name.removeprefix("language_model.")
+        name = "model." + name.removeprefix("model.language_model.")
+    return None if config.tie_word_embeddings and name == "lm_head.weight" else name
 
 
 def _enumerate(names: list[str]) -> str:

@@ -13,10 +13,9 @@ from dspine_cluster.config import VerifierConfig
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
-from dspine_cluster.errors import MismatchError
-from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
+from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import fingerprint, tokenizer_fingerprint
 from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
@@ -67,27 +66,6 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         drafter_config=drafter_config,
         hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
     )
-
-
-def check_fit(target: TargetConfig, drafter: DrafterConfig) -> None:
-    """Check that a drafter reads this target's hidden states and writes its tokens.
-
-    Raises:
-        MismatchError: naming every figure that differs.
-    """
-    problems = [
-        f"{name} is {theirs} in the drafter and {ours} in the target"
-        for name, ours, theirs in (
-            ("hidden_size", target.hidden_size, drafter.hidden_size),
-            ("vocab_size", target.vocab_size, drafter.vocab_size),
-        )
-        if ours != theirs
-    ]
-    beyond = [i for i in drafter.target_layer_ids if i >= target.num_layers]
-    if beyond:
-        problems.append(f"target_layer_ids {beyond} lie beyond the target's {target.num_layers} layers")
-    if problems:
-        raise MismatchError("target and drafter do not fit together: " + "; ".join(problems))
 
 
 def make_hello(role: str, target: Path, drafter: Path | None, features_dtype: str) -> Hello:
