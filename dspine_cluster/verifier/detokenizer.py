@@ -1,0 +1,150 @@
+"""Text from tokens as they come: only what is certain leaves, and a stop string ends the request.
+
+Beside the loop that commits tokens, because the cut must fall on the token that completes the stop string.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer, decoders
+
+from dspine_cluster.errors import CheckpointError
+
+
+class TokenBytes:
+    """The bytes each token of a byte-level BPE tokenizer stands for; shared by all requests.
+
+    Raises CheckpointError for a tokenizer with another decoder.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        if not isinstance(tokenizer.decoder, decoders.ByteLevel):
+            raise CheckpointError(
+                f"the tokenizer decodes with {type(tokenizer.decoder).__name__}; only byte-level BPE, the kind of "
+                "the qwen3 and qwen3_5 targets, is supported: check tokenizer.json"
+            )
+        self._tokenizer = tokenizer
+        self._special_ids = frozenset(
+            token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special
+        )
+        self._bytes: dict[int, bytes] = {}
+
+    def of(self, token_id: int, *, skip_special_tokens: bool) -> bytes:
+        """Empty for ids without a token, and for special tokens if they are skipped."""
+        if skip_special_tokens and token_id in self._special_ids:
+            return b""
+        if token_id not in self._bytes:
+            token = self._tokenizer.id_to_token(token_id) or ""
+            self._bytes[token_id] = _bytes_of(token)
+        return self._bytes[token_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What pushing tokens gave."""
+
+    text: str
+    """Text that became certain. It ends before the stop string if there is one."""
+    num_tokens_kept: int
+    """Of the pushed tokens, those up to the one that completed a stop string; without one, all."""
+    stopped: bool
+
+
+class Detokenizer:
+    """The text of one request's output, incrementally.
+
+    All texts returned, joined, are the decoding of all tokens kept, cut before the first stop string, however the
+    tokens are split over calls. Of several stop strings the one that is complete first counts, the longest of
+    those complete at the same character. Bytes that are not UTF-8 become U+FFFD as in the tokenizer's own decoding.
+
+    A token that ends the request by its id and shall not show, such as an EOS that is not special, is not pushed.
+    """
+
+    def __init__(
+        self,
+        token_bytes: TokenBytes,
+        stop_strings: tuple[str, ...] = (),
+        *,
+        min_tokens: int = 0,
+        skip_special_tokens: bool = True,
+    ) -> None:
+        """The text of the first `min_tokens` tokens is not searched for stop strings."""
+        assert all(stop_strings), "a stop string is not empty"
+        self._token_bytes = token_bytes
+        self._stop_strings = stop_strings
+        self._num_unsearched = min_tokens
+        self._skip_special_tokens = skip_special_tokens
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._held = ""
+        self._stopped = False
+
+    def push(self, token_ids: Sequence[int]) -> Pushed:
+        """Take the next tokens; none after a stop."""
+        assert not self._stopped, "the request has ended"
+        texts: list[str] = []
+        for index, token_id in enumerate(token_ids):
+            data = self._token_bytes.of(token_id, skip_special_tokens=self._skip_special_tokens)
+            text = self._decoder.decode(data)
+            if self._num_unsearched > 0:
+                self._num_unsearched -= 1
+                texts.append(text)
+                continue
+            texts.append(self._release(text))
+            if self._stopped:
+                return Pushed("".join(texts), index + 1, True)
+        return Pushed("".join(texts), len(token_ids), False)
+
+    def flush(self) -> str:
+        """The rest, when the request ends for another reason: held text, and U+FFFD for unfinished UTF-8."""
+        if self._stopped:
+            return ""
+        text = self._release(self._decoder.decode(b"", final=True))
+        if not self._stopped:
+            text, self._held = text + self._held, ""
+        return text
+
+    def _release(self, text: str) -> str:
+        """Add `text` to what is held; return what no stop string can reach any more."""
+        self._held += text
+        ends = [
+            (start + len(stop), start) for stop in self._stop_strings if (start := self._held.find(stop)) >= 0
+        ]
+        if ends:
+            self._stopped = True
+            released, self._held = self._held[: min(ends)[1]], ""
+            return released
+        num_certain = len(self._held) - self._num_held_back()
+        released, self._held = self._held[:num_certain], self._held[num_certain:]
+        return released
+
+    def _num_held_back(self) -> int:
+        """Characters at the end of the held text that begin a stop string."""
+        longest = 0
+        for stop in self._stop_strings:
+            for length in range(min(len(stop) - 1, len(self._held)), longest, -1):
+                if self._held.endswith(stop[:length]):
+                    longest = length
+                    break
+        return longest
+
+
+def _bytes_of(token: str) -> bytes:
+    """Added tokens hold plain text, in which some characters stand for no byte: the decoder takes them as they are."""
+    try:
+        return bytes(_BYTE_OF_CHAR[char] for char in token)
+    except KeyError:
+        return token.encode()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The characters that byte-level BPE writes bytes with (Radford et al. 2019): printable ones themselves, the
+    others, in order, U+0100 and up."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF_CHAR = _byte_alphabet()
