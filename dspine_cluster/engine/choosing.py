@@ -44,10 +44,9 @@ def choose_unseeded(probs: Tensor, blocks: Sequence[Block], generator: torch.Gen
     all proposals were accepted. `probs` as for `choose_seeded`.
     """
     target_probs = _proposal_probs(probs, blocks)
-    num_rows = len(probs)
-    uniforms: list[float] = torch.rand(
-        num_rows, generator=generator, device=generator.device, dtype=torch.float64
-    ).tolist()
+    # One number a row: those of the proposals, then the one that the block's last token is sampled with.
+    drawn = torch.rand(len(probs), generator=generator, device=generator.device, dtype=torch.float64)
+    uniforms: list[float] = drawn.tolist()
     final = _FinalRows()
     accepted: list[int] = []
     start = 0

@@ -17,6 +17,7 @@ MAX_ROWS = 256
 """Rows of logits that are alive at once."""
 
 
+@torch.inference_mode()
 def verify(
     logits_of: Callable[[int, int], Tensor],
     blocks: Sequence[Block],

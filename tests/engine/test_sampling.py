@@ -202,6 +202,13 @@ def test_raw_logits_stay_as_they_were() -> None:
     assert bool((processed[:, MASK] == -torch.inf).all())
 
 
+def test_logits_of_trainable_weights_are_accepted() -> None:
+    blocks = _mixed_blocks()
+    logits = _logits(blocks).requires_grad_()
+    verdicts = verify(lambda start, end: 1.0 * logits[start:end], blocks, torch.Generator().manual_seed(0))
+    assert verdicts == _verify(blocks)
+
+
 def test_low_precision_logits_are_processed_in_float32() -> None:
     blocks = _mixed_blocks()
     assert apply_rules(_logits(blocks).bfloat16(), blocks).dtype == torch.float32
