@@ -112,7 +112,7 @@ class Drafter(nn.Module, ABC):
             sampling: one entry a block.
         """
         with torch.inference_mode():
-            hidden, before_injection = self._run_layers(anchors, positions, context)
+            hidden, before_injection = self.run_layers(anchors, positions, context)
             logits = F.linear(self.norm(hidden[:, 1:]), self.lm_head).float()
             logits[..., self.config.mask_token_id] = -torch.inf
             top = logits.topk(self.config.top_k)
@@ -120,6 +120,18 @@ class Drafter(nn.Module, ABC):
             noise = sampling.noise(top.indices)
             walk = transition_cache.walk(rows, top.indices, sampling.temperature, noise)
             return DraftOutput(walk.tokens, top.indices, walk.probs, walk.confidence)
+
+    def run_layers(self, anchors: Tensor, positions: Tensor, context: DraftContext) -> tuple[Tensor, Tensor]:
+        """Last layer's output after and before its injection; each `[num_blocks, block_size, hidden_size]`."""
+        hidden = self.embed_blocks(anchors)
+        block_shape = (anchors.shape[0], self.config.block_size, hidden.shape[-1])
+        rotary = self.rotary(self.block_positions(positions).flatten(), hidden.dtype)
+        attend_in = self._attention(positions, context, hidden.dtype)
+        before = hidden
+        for index, layer in enumerate(self.layers):
+            before = layer(hidden, rotary, attend_in(index)).view(block_shape)
+            hidden = self.inject(index, before, anchors).flatten(0, 1)
+        return hidden.view(block_shape), before
 
     @abstractmethod
     def inject(self, layer: int, hidden: Tensor, anchors: Tensor) -> Tensor:
@@ -139,18 +151,6 @@ class Drafter(nn.Module, ABC):
             float32 `[num_blocks, num_proposals, top_k or 1 (predecessor), top_k]`.
         """
 
-    def _run_layers(self, anchors: Tensor, positions: Tensor, context: DraftContext) -> tuple[Tensor, Tensor]:
-        """Last layer's output after and before its injection; each `[num_blocks, block_size, hidden_size]`."""
-        hidden = self.embed_blocks(anchors)
-        block_shape = (anchors.shape[0], self.config.block_size, hidden.shape[-1])
-        rotary = self.rotary(self.block_positions(positions).flatten(), hidden.dtype)
-        attend_in = self._attention(positions, context, hidden.dtype)
-        before = hidden
-        for index, layer in enumerate(self.layers):
-            before = layer(hidden, rotary, attend_in(index)).view(block_shape)
-            hidden = self.inject(index, before, anchors).flatten(0, 1)
-        return hidden.view(block_shape), before
-
     def _attention(
         self, positions: Tensor, context: DraftContext, dtype: torch.dtype
     ) -> Callable[[int], Attend]:
@@ -164,6 +164,7 @@ class Drafter(nn.Module, ABC):
                 context.starts,
                 positions,
                 block_size=config.block_size,
+                num_groups=config.num_heads // config.num_kv_heads,
                 window=window,
                 is_causal=is_causal,
                 dtype=dtype,

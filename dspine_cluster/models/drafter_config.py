@@ -10,7 +10,7 @@ from dspine_cluster.errors import ConfigError
 
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
-DEFAULT_TOP_K = 16
+DFLASH_TOP_K = 16
 
 _ARCHITECTURES = {"dspine": "DSpineDraftModel", "dflash": "DFlashDraftModel"}
 _DFLASH_KEYS = {"mask_token_id", "target_layer_ids", "block_size", "is_causal", "causal"}
@@ -58,8 +58,8 @@ class DrafterConfig:
     """Per layer: whether a block token sees only itself and earlier tokens of its block."""
     transfer_rank: int = 0
     message_size: int = 0
-    top_k: int = DEFAULT_TOP_K
-    """Candidates kept at each position."""
+    top_k: int = DFLASH_TOP_K
+    """Candidates kept at each position; 16 for `dflash`, whose configs do not say."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -137,7 +137,7 @@ def parse_drafter_config(config_json: Mapping[str, Any]) -> DrafterConfig:
         is_causal=_block_causality(kind, flat, dflash, layer_types),
         transfer_rank=_count(found, "dspine_config.transfer_rank") if kind == "dspine" else 0,
         message_size=_count(found, "dspine_config.message_size") if kind == "dspine" else 0,
-        top_k=_count(found, "dspine_config.top_k") if kind == "dspine" else DEFAULT_TOP_K,
+        top_k=_count(found, "dspine_config.top_k") if kind == "dspine" else DFLASH_TOP_K,
     )
 
 
@@ -221,6 +221,10 @@ def _check(config: DrafterConfig) -> None:
         (
             not 1 <= config.top_k < config.vocab_size,
             "top_k must be in 1 .. vocab_size - 1 (the mask is no candidate)",
+        ),
+        (
+            config.kind == "dflash" and config.top_k != DFLASH_TOP_K,
+            f"a dflash drafter has top_k {DFLASH_TOP_K}",
         ),
         (
             config.kind == "dspine" and config.transfer_rank > min(config.hidden_size, config.vocab_size - 1),

@@ -34,7 +34,8 @@ class DrafterAttention(nn.Module):
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
-        self.head_dim = config.head_dim
+        self.query_shape = (config.num_heads, config.head_dim)
+        self.key_shape = (config.num_kv_heads, config.head_dim)
         query_size = config.num_heads * config.head_dim
         key_size = config.num_kv_heads * config.head_dim
         self.q_proj = nn.Linear(config.hidden_size, query_size, bias=False)
@@ -46,12 +47,12 @@ class DrafterAttention(nn.Module):
 
     def key_value(self, x: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
         """Keys, normed and rotated, and values of rows `[n, hidden_size]`; each `[n, num_kv_heads, head_dim]`."""
-        key = self.k_proj(x).view(x.shape[0], -1, self.head_dim)
-        value = self.v_proj(x).view(x.shape[0], -1, self.head_dim)
+        key = self.k_proj(x).view(-1, *self.key_shape)
+        value = self.v_proj(x).view(-1, *self.key_shape)
         return rotary.rotate(self.k_norm(key)), value
 
     def forward(self, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
-        query = self.q_proj(x).view(x.shape[0], -1, self.head_dim)
+        query = self.q_proj(x).view(-1, *self.query_shape)
         key, value = self.key_value(x, rotary)
         attended = attend(rotary.rotate(self.q_norm(query)), key, value)
         out: Tensor = self.o_proj(attended.flatten(1))

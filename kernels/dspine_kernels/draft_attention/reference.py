@@ -16,7 +16,7 @@ class BlockPlan:
     """Which cached keys a batch of blocks reads and what each query may see; shared by layers of one mask."""
 
     slots: Tensor  # int64 [num_blocks * num_context]: page * 16 + offset; masked entries repeat a valid slot
-    bias: Tensor  # [num_blocks, 1, block_size, num_context + block_size]: 0 or -inf
+    bias: Tensor  # [num_blocks, 1, num_groups * block_size, num_context + block_size]: 0 or -inf
 
 
 def plan(
@@ -26,6 +26,7 @@ def plan(
     anchors_at: Tensor,
     *,
     block_size: int,
+    num_groups: int,
     window: int | None,
     is_causal: bool,
     dtype: torch.dtype,
@@ -42,6 +43,7 @@ def plan(
         starts: int64 `[num_blocks]`, at most `anchors_at`; equal means no context.
         anchors_at: int64 `[num_blocks]`.
         block_size: the anchor and the proposals.
+        num_groups: query heads that share a key head.
         window: keys a query sees, itself counted; None sees all.
         is_causal: the rule inside the block.
         dtype: of the queries.
@@ -69,7 +71,7 @@ def plan(
         a_valid_slot = slots.flatten()[is_context.flatten().int().argmax()]
         slots = torch.where(is_context, slots, a_valid_slot)
     bias = torch.zeros(allowed.shape, dtype=dtype, device=starts.device).masked_fill_(~allowed, -torch.inf)
-    return BlockPlan(slots=slots.flatten(), bias=bias.unsqueeze(1))
+    return BlockPlan(slots=slots.flatten(), bias=bias.repeat(1, num_groups, 1).unsqueeze(1))
 
 
 def attend(
@@ -94,8 +96,7 @@ def attend(
     num_groups = num_heads // key.shape[2]
     # Heads that share a key head are folded into the query axis, so that keys are never repeated.
     folded = query.view(num_blocks, block_size, -1, num_groups, head_dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
-    bias = block_plan.bias.unsqueeze(2).expand(-1, -1, num_groups, -1, -1).flatten(2, 3)
-    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=bias)
+    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=block_plan.bias)
     unfolded = out.view(num_blocks, -1, num_groups, block_size, head_dim).permute(0, 3, 1, 2, 4)
     return unfolded.reshape(query.shape)
 
@@ -110,6 +111,6 @@ def _slots(positions: Tensor, page_table: Tensor, first_pages: Tensor) -> Tensor
 def _with_context(block: Tensor, pages: Tensor, block_plan: BlockPlan) -> Tensor:
     """The context's rows, then the block's: `[num_blocks, num_kv_heads, num_context + block_size, head_dim]`."""
     num_blocks, _, num_kv_heads, head_dim = block.shape
-    cached = pages.view(-1, num_kv_heads * head_dim)[block_plan.slots]
+    cached = pages.view(-1, num_kv_heads * head_dim).index_select(0, block_plan.slots)
     rows = torch.cat((cached.view(num_blocks, -1, num_kv_heads, head_dim), block), 1)
     return rows.transpose(1, 2)
