@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -80,25 +81,15 @@ class PairReport:
 
 def check_pair(target_folder: Path, drafter_folder: Path | None, dtype: torch.dtype) -> PairReport:
     """Compare configs and tensor headers; no weights are read. Problems are collected, not raised."""
-    problems: list[str] = []
     try:
         target = read_target_config(target_folder)
         drafter = read_drafter_config(drafter_folder) if drafter_folder is not None else None
     except DspineError as error:
         return PairReport(problems=[str(error)])
-    for find in (
-        lambda: target_problems(target_folder, target),
-        lambda: drafter_problems(drafter_folder, drafter) if drafter_folder and drafter else [],
-    ):
-        try:
-            problems += find()
-        except DspineError as error:
-            problems.append(str(error))
-    if drafter is not None:
-        try:
-            check_fit(target, drafter)
-        except DspineError as error:
-            problems.append(str(error))
+    problems = _collect(lambda: target_problems(target_folder, target))
+    if drafter_folder is not None and drafter is not None:
+        problems += _collect(lambda: drafter_problems(drafter_folder, drafter))
+        problems += _collect(lambda: check_fit(target, drafter))
     return PairReport(
         problems=problems,
         target=target,
@@ -107,6 +98,14 @@ def check_pair(target_folder: Path, drafter_folder: Path | None, dtype: torch.dt
         num_drafter_parameters=sum(map(prod, expected_shapes(drafter).values())) if drafter else 0,
         plan=plan_memory(target, drafter, dtype),
     )
+
+
+def _collect(find: Callable[[], list[str] | None]) -> list[str]:
+    """The problems that `find` returns or raises."""
+    try:
+        return find() or []
+    except DspineError as error:
+        return [str(error)]
 
 
 def plan_memory(target: TargetConfig, drafter: DrafterConfig | None, dtype: torch.dtype) -> MemoryPlan:

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tokenizers import Tokenizer
 
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
+from dspine_cluster.errors import CheckpointError
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
 from dspine_cluster.models.fit import check_fit
-from dspine_cluster.models.folder import fingerprint, tokenizer_fingerprint
+from dspine_cluster.models.folder import TOKENIZER_FILE, fingerprint, tokenizer_fingerprint
 from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
 from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
+from dspine_cluster.verifier.detokenizer import TokenBytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class LoadedVerifier:
     """Everything that a loop is built from."""
 
     engine: Engine
-    tokenizer: PreTrainedTokenizerBase
+    token_bytes: TokenBytes
     drafter_config: DrafterConfig | None
     hello: Hello
 
@@ -62,10 +64,23 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
     _warm_up(engine)
     return LoadedVerifier(
         engine=engine,
-        tokenizer=AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+        token_bytes=TokenBytes(load_tokenizer(folder)),
         drafter_config=drafter_config,
         hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
     )
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    path = folder / TOKENIZER_FILE
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
 
 
 def make_hello(role: str, target: Path, drafter: Path | None, features_dtype: str) -> Hello:

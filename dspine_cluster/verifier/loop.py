@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import cut_at_end
@@ -24,7 +23,7 @@ from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
 from dspine_cluster.verifier.attachments import DraftedBlock
-from dspine_cluster.verifier.detokenizer import Detokenizer
+from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -40,7 +39,7 @@ class VerifierLoop:
     def __init__(
         self,
         engine: Engine,
-        tokenizer: PreTrainedTokenizerBase,
+        token_bytes: TokenBytes,
         *,
         engine_config: EngineConfig,
         drafting_config: DraftingConfig,
@@ -63,7 +62,7 @@ class VerifierLoop:
         self.streams = Streams(PagePool(engine.num_pages), engine.state_pool)
         self.policy = policy
         self._engine = engine
-        self._tokenizer = tokenizer
+        self._token_bytes = token_bytes
         self._config = engine_config
         self._max_proposals = block_size - 1
         self._eos_token_ids = frozenset(engine.target.config.eos_token_ids)
@@ -82,7 +81,13 @@ class VerifierLoop:
     def submit(self, uid: int, request: GenerateRequest) -> None:
         """Take in a request that has been validated. Uids are never reused."""
         session = Session(uid, request, next(self._arrivals))
-        detokenizer = Detokenizer(self._tokenizer, request.stop.stop_strings)
+        detokenizer = Detokenizer(
+            self._token_bytes, request.stop.stop_strings, min_tokens=request.stop.min_tokens
+        )
+        # What the forced tokens made certain has been delivered already; what they left open is still held.
+        if detokenizer.push(request.forced_output_ids).stopped:
+            self._deliver([(uid, RoundOutput((), "", finish_reason=FinishReason.STOP, usage=session.usage))])
+            return
         rules = LogitRules(
             request.sampling,
             request.stop,
@@ -240,7 +245,8 @@ class VerifierLoop:
             conditions=conditions,
             eos_token_ids=self._eos_token_ids,
         )
-        pushed = stream.detokenizer.push(verdict.token_ids[:num_kept])
+        num_shown = num_kept - 1 if reason is FinishReason.STOP else num_kept
+        pushed = stream.detokenizer.push(verdict.token_ids[:num_shown])
         if pushed.stopped:
             num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
         tokens = verdict.token_ids[:num_kept]

@@ -49,7 +49,7 @@ class VerifierService:
         self._vocab_size = loaded.engine.target.config.vocab_size
         self._loop = VerifierLoop(
             loaded.engine,
-            loaded.tokenizer,
+            loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
             policy=FixedVerifyLength(parse_verify(config.drafting.verify) if drafter else 0),

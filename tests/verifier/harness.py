@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
@@ -30,6 +29,7 @@ from dspine_cluster.transport.messages import (
     Proposals,
 )
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
+from dspine_cluster.verifier.detokenizer import TokenBytes
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
 VOCAB_SIZE = 300
@@ -96,14 +96,14 @@ def random_target(config: TargetConfig, seed: int) -> TargetModel:
     return target.eval().requires_grad_(False)
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
+def byte_tokenizer() -> Tokenizer:
     """Ids 0 .. 255 are bytes."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([f"<|{i}|>" for i in range(len(alphabet), VOCAB_SIZE)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    return tokenizer
 
 
 class ScriptedChannel:
@@ -224,7 +224,7 @@ class LoopHarness:
         self.lost: list[str] = []
         self.loop = VerifierLoop(
             self.engine,
-            byte_tokenizer(),
+            TokenBytes(byte_tokenizer()),
             engine_config=config,
             drafting_config=DraftingConfig(),
             policy=policy or FixedVerifyLength(15),
