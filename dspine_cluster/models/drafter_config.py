@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dspine_cluster.errors import ConfigError
+from dspine_cluster.models.drafter_config_values import (
+    read_count,
+    read_integer,
+    read_list,
+    read_mapping,
+    read_number,
+    refuse_unknown,
+)
 
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
@@ -92,12 +100,12 @@ def parse_drafter_config(config_json: Mapping[str, Any]) -> DrafterConfig:
     Raises:
         ConfigError: keys are missing (all of them are named), or one has a wrong type or an unsupported value.
     """
-    flat = _mapping(config_json, "config") if "config" in config_json else config_json
+    flat = read_mapping(config_json, "config") if "config" in config_json else config_json
     kind = _kind(flat)
-    dflash = _mapping(flat, "dflash_config")
-    dspine = _mapping(flat, "dspine_config") if kind == "dspine" else {}
-    _refuse_unknown("dflash_config", dflash, _DFLASH_KEYS)
-    _refuse_unknown("dspine_config", dspine, _DSPINE_KEYS | _DSPINE_TRAINING_KEYS)
+    dflash = read_mapping(flat, "dflash_config")
+    dspine = read_mapping(flat, "dspine_config") if kind == "dspine" else {}
+    refuse_unknown("dflash_config", dflash, _DFLASH_KEYS)
+    refuse_unknown("dspine_config", dspine, _DSPINE_KEYS | _DSPINE_TRAINING_KEYS)
     for key, supported in _SUPPORTED_VALUES:
         if flat.get(key, supported[0]) not in supported:
             raise ConfigError(f"drafter config: {key} {flat[key]!r} is not supported, only {supported[0]!r}")
@@ -117,27 +125,27 @@ def parse_drafter_config(config_json: Mapping[str, Any]) -> DrafterConfig:
         raise ConfigError(
             f"drafter config lacks {', '.join(missing)}; take the config.json the weights came with"
         )
-    layer_types = tuple(_list_of(found, "layer_types", str))
+    layer_types = tuple(read_list(found, "layer_types", str))
     return DrafterConfig(
         kind=kind,
-        hidden_size=_count(found, "hidden_size"),
-        num_layers=_count(found, "num_hidden_layers"),
-        num_heads=_count(found, "num_attention_heads"),
-        num_kv_heads=_count(found, "num_key_value_heads"),
-        head_dim=_count(found, "head_dim"),
-        intermediate_size=_count(found, "intermediate_size"),
-        rms_norm_eps=_number(found, "rms_norm_eps"),
-        rope_theta=_number(found, "rope_theta"),
-        vocab_size=_count(found, "vocab_size"),
-        block_size=_count(found, "block_size"),
-        mask_token_id=_integer(found, "dflash_config.mask_token_id"),
-        target_layer_ids=tuple(_list_of(found, "dflash_config.target_layer_ids", int)),
+        hidden_size=read_count(found, "hidden_size"),
+        num_layers=read_count(found, "num_hidden_layers"),
+        num_heads=read_count(found, "num_attention_heads"),
+        num_kv_heads=read_count(found, "num_key_value_heads"),
+        head_dim=read_count(found, "head_dim"),
+        intermediate_size=read_count(found, "intermediate_size"),
+        rms_norm_eps=read_number(found, "rms_norm_eps"),
+        rope_theta=read_number(found, "rope_theta"),
+        vocab_size=read_count(found, "vocab_size"),
+        block_size=read_count(found, "block_size"),
+        mask_token_id=read_integer(found, "dflash_config.mask_token_id"),
+        target_layer_ids=tuple(read_list(found, "dflash_config.target_layer_ids", int)),
         layer_types=layer_types,
         sliding_window=_sliding_window(flat),
         is_causal=_block_causality(kind, flat, dflash, layer_types),
-        transfer_rank=_count(found, "dspine_config.transfer_rank") if kind == "dspine" else 0,
-        message_size=_count(found, "dspine_config.message_size") if kind == "dspine" else 0,
-        top_k=_count(found, "dspine_config.top_k") if kind == "dspine" else DFLASH_TOP_K,
+        transfer_rank=read_count(found, "dspine_config.transfer_rank") if kind == "dspine" else 0,
+        message_size=read_count(found, "dspine_config.message_size") if kind == "dspine" else 0,
+        top_k=read_count(found, "dspine_config.top_k") if kind == "dspine" else DFLASH_TOP_K,
     )
 
 
@@ -270,54 +278,14 @@ def _block_causality(
 def _sliding_window(flat: Mapping[str, Any]) -> int | None:
     if flat.get("sliding_window") is None or flat.get("use_sliding_window") is False:
         return None
-    return _integer(flat, "sliding_window")
+    return read_integer(flat, "sliding_window")
 
 
 def _rope_theta(flat: Mapping[str, Any]) -> Any:
-    rope = {**(flat.get("rope_scaling") or {}), **(flat.get("rope_parameters") or {})}
+    rope = {**read_mapping(flat, "rope_scaling"), **read_mapping(flat, "rope_parameters")}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type != "default":
         raise ConfigError(f"drafter config: rope_type {rope_type!r} is not supported, only 'default'")
     if rope.get("partial_rotary_factor", flat.get("partial_rotary_factor", 1.0)) != 1.0:
         raise ConfigError("drafter config: partial_rotary_factor other than 1.0 is not supported")
     return rope.get("rope_theta", flat.get("rope_theta"))
-
-
-def _mapping(source: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = source.get(key, {})
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"drafter config: {key} must be an object, not {value!r}")
-    return value
-
-
-def _refuse_unknown(name: str, section: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := sorted(set(section) - known):
-        raise ConfigError(f"drafter config: {name} has unknown keys {unknown}; known are {sorted(known)}")
-
-
-def _integer(found: Mapping[str, Any], key: str) -> int:
-    value = found[key]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"drafter config: {key} must be an integer, not {value!r}")
-    return value
-
-
-def _count(found: Mapping[str, Any], key: str) -> int:
-    value = _integer(found, key)
-    if value < 1:
-        raise ConfigError(f"drafter config: {key} must be positive, not {value}")
-    return value
-
-
-def _number(found: Mapping[str, Any], key: str) -> float:
-    value = found[key]
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        raise ConfigError(f"drafter config: {key} must be a positive number, not {value!r}")
-    return float(value)
-
-
-def _list_of(found: Mapping[str, Any], key: str, kind: type) -> list[Any]:
-    value = found[key]
-    if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
-        raise ConfigError(f"drafter config: {key} must be a list of {kind.__name__}, not {value!r}")
-    return list(value)

@@ -127,8 +127,13 @@ def sampling_of(
     )
 
 
-def dense_states(drafter: Drafter, block: Block) -> tuple[Tensor, Tensor]:
-    """(last layer's output after injection, before it), each `[block_size, hidden_size]`."""
+def dense_states(
+    drafter: Drafter, block: Block, known: Sequence[int] = (), num_known_layers: int = 0
+) -> tuple[Tensor, Tensor]:
+    """(last layer's output after injection, before it), each `[block_size, hidden_size]`.
+
+    In the first `num_known_layers` the codes of the `known` tokens after the anchor stand for the predecessors.
+    """
     config = drafter.config
     state = drafter.state_dict()
     tokens = [block.anchor] + [config.mask_token_id] * config.num_proposals
@@ -144,6 +149,9 @@ def dense_states(drafter: Drafter, block: Block) -> tuple[Tensor, Tensor]:
             ]
             codes = drafter.transfer_codes[block.anchor] * config.transfer_rank**0.5
             predecessors = [codes, codes, *features[1:-1]]
+            if layer < num_known_layers:
+                tail = [config.transfer_rank**0.5 * drafter.transfer_codes[token] for token in known]
+                predecessors = [codes, codes, *tail[: config.num_proposals - 1]]
             written = [
                 dense_write(drafter, layer, before[j], predecessors[j]) for j in range(1, config.block_size)
             ]

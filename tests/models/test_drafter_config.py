@@ -168,6 +168,7 @@ def test_dspine_blocks_are_causal_in_every_layer() -> None:
         ({"attention_bias": True}, "attention_bias"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type"),
+        ({"rope_parameters": "default"}, "rope_parameters"),
         ({"partial_rotary_factor": 0.25}, "partial_rotary_factor"),
         ({"architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel"),
         ({"is_causal": False}, "is_causal"),
