@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from dspine_cluster.errors import CheckpointError
+
 
 class Optimizer(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
@@ -45,3 +47,14 @@ class Checkpoint:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, beside)
         os.replace(beside, self.path)
         self._saved_at = time.monotonic()
+
+
+def load_model_state(path: Path, model: nn.Module) -> None:
+    """Load only the model of a saved training.
+
+    Raises:
+        CheckpointError: there is no such file.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing; run the stage that trains it first")
+    model.load_state_dict(torch.load(path, weights_only=True)["model"])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dspine_cluster.miniature.data.conversation import Conversation
 from dspine_cluster.miniature.templating import render
-from dspine_cluster.miniature.tokenizer import END_OF_MESSAGE, END_OF_TEXT, START_OF_MESSAGE
+from dspine_cluster.miniature.tokenizer import END_OF_MESSAGE, END_OF_TEXT, START_OF_MESSAGE, token_id
 
 PROMPT_WEIGHT = 0.15
 TEXT_WEIGHT = 0.5
@@ -31,8 +31,8 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._end_of_text = tokenizer.token_to_id(END_OF_TEXT)
-        self._end_of_message = tokenizer.token_to_id(END_OF_MESSAGE)
+        self._end_of_text = token_id(tokenizer, END_OF_TEXT)
+        self._end_of_message = token_id(tokenizer, END_OF_MESSAGE)
         self._answer_head = self.encode(f"{START_OF_MESSAGE}assistant\n")
 
     def encode(self, text: str) -> list[int]:

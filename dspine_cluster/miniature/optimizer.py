@@ -20,12 +20,13 @@ def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
     Source: Jordan et al., Muon (2024); coefficients from there.
     """
     a, b, c = _QUINTIC
-    x = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x: Tensor = matrices.mT if is_tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if matrices.shape[-2] > matrices.shape[-1] else x
+    return x.mT if is_tall else x
 
 
 class Muon:
@@ -53,7 +54,7 @@ class Muon:
         if _num_processes() > 1:
             flat = torch.cat([u.flatten() for u in updates])
             dist.all_reduce(flat)
-            parts = flat.split([u.numel() for u in updates])
+            parts = torch.split(flat, [u.numel() for u in updates])
             updates = [part.view_as(u) for part, u in zip(parts, updates, strict=True)]
         for stack, update in zip(self.stacks, updates, strict=True):
             rows, columns = stack[0].shape
@@ -104,7 +105,7 @@ class MuonAdamW:
         if _num_processes() > 1:
             flat = torch.cat([_gradient(p).flatten() for p in self.parameters]) / _num_processes()
             dist.all_reduce(flat)
-            parts = flat.split([p.numel() for p in self.parameters])
+            parts = torch.split(flat, [p.numel() for p in self.parameters])
             for parameter, part in zip(self.parameters, parts, strict=True):
                 parameter.grad = part.view_as(parameter)
         norm = float(nn.utils.clip_grad_norm_(self.parameters, max_norm))

@@ -49,10 +49,10 @@ class DrafterSettings:
     """Training of either drafter; both use the same data, steps and rates."""
 
     steps: int = 1500
-    sequences: int = 4
-    length: int = 512
-    anchors: int = 16
-    """Blocks a sequence."""
+    tokens: int = 2048
+    """Of context, a step, padding included."""
+    blocks: int = 96
+    """Drafted a step."""
     matrix_lr: float = 0.01
     other_lr: float = 0.003
     warmup_steps: int = 40

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor
 
+from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature.checkpoint import Checkpoint
 from dspine_cluster.miniature.data.conversation import Split
 from dspine_cluster.miniature.data.mixture import documents
 from dspine_cluster.miniature.encoding import Encoder, batches
 from dspine_cluster.miniature.optimizer import MuonAdamW, lr_scale
+from dspine_cluster.miniature.runlog import log
 from dspine_cluster.miniature.settings import Settings, TargetSettings
-from dspine_cluster.miniature.tokenizer import END_OF_MESSAGE, END_OF_TEXT, load_tokenizer
+from dspine_cluster.miniature.tokenizer import END_OF_MESSAGE, END_OF_TEXT, load_tokenizer, token_id
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
@@ -31,7 +33,7 @@ CHECKPOINT = "checkpoint.pt"
 def new_target(settings: Settings, tokenizer_folder: Path) -> TargetModel:
     """A freshly initialised target for the tokenizer in the folder; the same weights every time."""
     tokenizer = load_tokenizer(tokenizer_folder)
-    eos = (tokenizer.token_to_id(END_OF_MESSAGE), tokenizer.token_to_id(END_OF_TEXT))
+    eos = (token_id(tokenizer, END_OF_MESSAGE), token_id(tokenizer, END_OF_TEXT))
     model = make_qwen3_5(settings.target_config(eos))
     initialise(model, torch.Generator().manual_seed(settings.target.seed))
     return model
@@ -108,7 +110,16 @@ def train_target(settings: Settings, tokenizer_folder: Path, folder: Path) -> No
         return
     meeting_point = folder / "meeting_point"
     meeting_point.unlink(missing_ok=True)
-    mp.spawn(_train, (settings, tokenizer_folder, folder), nprocs=processes)
+    spawn = multiprocessing.get_context("spawn")
+    workers = [
+        spawn.Process(target=_train, args=(i, settings, tokenizer_folder, folder)) for i in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if any(worker.exitcode for worker in workers):
+        raise CheckpointError(f"a training process failed; start again to go on from {folder / CHECKPOINT}")
 
 
 def _train(process: int, settings: Settings, tokenizer_folder: Path, folder: Path) -> None:
@@ -134,7 +145,7 @@ def _train(process: int, settings: Settings, tokenizer_folder: Path, folder: Pat
     for step in range(start_step, chosen.steps):
         tokens, weights = next(stream)
         loss = weighted_loss(model, tokens, weights)
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         norm = optimizer.step(lr_scale(step, chosen.steps, chosen.warmup_steps, chosen.decay_share))
         losses.append(loss.item())
         finished = step + 1
@@ -145,13 +156,13 @@ def _train(process: int, settings: Settings, tokenizer_folder: Path, folder: Pat
             tokens_per_s = speed * chosen.processes * chosen.tokens_per_process
             mean = sum(losses[-20:]) / len(losses[-20:])
             minutes_left = (chosen.steps - finished) / speed / 60
-            _log(
+            log(
                 folder,
                 f"step {finished}/{chosen.steps} loss {mean:.4f} norm {norm:.2f} {tokens_per_s:.0f} tokens/s "
                 f"{minutes_left:.1f} min left",
             )
         if finished % chosen.evaluate_every == 0 or finished == chosen.steps:
-            _log(folder, f"step {finished} held-out loss {held_out_loss(model, encoder, chosen):.4f}")
+            log(folder, f"step {finished} held-out loss {held_out_loss(model, encoder, chosen):.4f}")
         if checkpoint.is_due() or finished == chosen.steps:
             checkpoint.save(model, optimizer, finished)
     if chosen.processes > 1:
@@ -166,8 +177,3 @@ def held_out_loss(model: TargetModel, encoder: Encoder, settings: TargetSettings
         batches(encoded, 2 * settings.tokens_per_process // settings.length, settings.length)
     )
     return weighted_loss(model, tokens, weights).item()
-
-
-def _log(folder: Path, line: str) -> None:
-    with (folder / "log.txt").open("a", encoding="utf-8") as file:
-        file.write(line + "\n")

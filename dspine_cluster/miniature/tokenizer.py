@@ -62,6 +62,13 @@ def training_texts(seed: int, count: int) -> Iterator[str]:
         yield text
 
 
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that the tokenizer is known to have."""
+    found = tokenizer.token_to_id(token)
+    assert found is not None, token
+    return found
+
+
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and chat_template.jinja as transformers reads them."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -147,7 +147,8 @@ def _no_tool(rng: Random, split: Split) -> Conversation:
     return Conversation(tuple(messages), _chosen_tools(rng, []))
 
 
-_KINDS: tuple[tuple[Callable[[Random, Split], Conversation], float], ...] = (
+Kind = Callable[[Random, Split], Conversation]
+_KINDS: tuple[tuple[Kind, float], ...] = (
     (_single, 0.5),
     (_double, 0.2),
     (_asked_back, 0.15),
@@ -159,4 +160,5 @@ _KINDS: tuple[tuple[Callable[[Random, Split], Conversation], float], ...] = (
 def conversation(rng: Random, split: Split) -> Conversation:
     """One office conversation with one to three tools on offer."""
     kinds, weights = zip(*_KINDS, strict=True)
-    return rng.choices(kinds, weights)[0](rng, split)
+    kind: Kind = rng.choices(kinds, weights)[0]
+    return kind(rng, split)

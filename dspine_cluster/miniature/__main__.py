@@ -1,0 +1,84 @@
+"""Train the miniature: `python -m dspine_cluster.miniature STAGE`. Every stage resumes where it was interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from dspine_cluster import miniature
+from dspine_cluster.miniature.pipeline import Recipe
+from dspine_cluster.miniature.settings import Settings
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+
+Folder = Annotated[Path, typer.Option(help="Where checkpoints, logs and the finished pair are kept.")]
+Steps = Annotated[int | None, typer.Option(help="Length of the training; the learning rate follows it.")]
+DEFAULT_FOLDER = Path("runs/miniature")
+
+
+class Kind(StrEnum):
+    """The drafters of the pair."""
+
+    DSPINE = "dspine"
+    DFLASH = "dflash"
+
+
+@app.callback()
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@app.command()
+def tokenizer(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Train the byte-level BPE."""
+    Recipe(Settings(), folder).make_tokenizer()
+
+
+@app.command()
+def target(folder: Folder = DEFAULT_FOLDER, steps: Steps = None) -> None:
+    """Train the target, in two processes, and export it in bf16."""
+    settings = Settings()
+    if steps is not None:
+        settings = replace(settings, target=replace(settings.target, steps=steps))
+    Recipe(settings, folder).make_target()
+
+
+@app.command()
+def continuations(folder: Folder = DEFAULT_FOLDER, first: int = 0, stride: int = 1) -> None:
+    """Let the exported target write the drafters' training text; processes share the work by first and stride."""
+    Recipe(Settings(), folder).make_continuations(first, stride)
+
+
+@app.command()
+def drafter(kind: Kind, folder: Folder = DEFAULT_FOLDER, steps: Steps = None) -> None:
+    """Train one drafter on the continuations and export it in bf16."""
+    settings = Settings()
+    if steps is not None:
+        settings = replace(settings, drafter=replace(settings.drafter, steps=steps))
+    Recipe(settings, folder).make_drafter(kind.value)
+
+
+@app.command()
+def evaluate(folder: Folder = DEFAULT_FOLDER, count: int = 32, seed: int = 1) -> None:
+    """Print exact matches and greedy acceptance lengths on held-out prompts, as a Markdown table."""
+    for line in Recipe(Settings(), folder).evaluate(count, seed):
+        typer.echo(line)
+
+
+@app.command()
+def install(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Copy the finished pair into the package."""
+    for part in ("target", "dspine", "dflash"):
+        shutil.copytree(
+            Recipe(Settings(), folder).pair_folder / part, miniature.PAIR_FOLDER / part, dirs_exist_ok=True
+        )
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,125 @@
+"""The drafters' training text: prompts continued by the target, with the target states that drafters learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dspine_cluster.miniature.data.conversation import Conversation, Split
+from dspine_cluster.miniature.data.mixture import documents
+from dspine_cluster.miniature.decoding import SamplingPlan, sample
+from dspine_cluster.miniature.encoding import Encoder
+from dspine_cluster.miniature.settings import ContinuationSettings
+from dspine_cluster.miniature.templating import render_prompt
+from dspine_cluster.models.cache import SequenceCache
+from dspine_cluster.models.target import TargetModel
+
+THINKING_SHARE = 0.1
+TEXT_PROMPT_TOKENS = (24, 160)
+MAX_PROMPT_TOKENS = 448
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """One prompt with its continuation; n tokens in all."""
+
+    tokens: Tensor  # int64 [n]
+    num_prompt_tokens: int
+    taps: Tensor  # bfloat16 [n, num_tapped * hidden_size]
+    hidden: Tensor  # bfloat16 [n, hidden_size], after the final norm
+
+
+def prompts(encoder: Encoder, seed: int) -> Iterator[list[int]]:
+    """Endless prompts from the training mix: conversations cut before one of their answers, and plain text."""
+    rng = Random(seed)
+    for document in documents(seed, Split.TRAIN):
+        if isinstance(document, Conversation):
+            answers = [i for i, m in enumerate(document.messages) if m["role"] == "assistant"]
+            cut = Conversation(document.messages[: rng.choice(answers) + 1], document.tools)
+            tokens = encoder.encode(render_prompt(cut, enable_thinking=rng.random() < THINKING_SHARE))
+        else:
+            tokens = encoder.encode(document)[: rng.randint(*TEXT_PROMPT_TOKENS)]
+        if 0 < len(tokens) <= MAX_PROMPT_TOKENS:
+            yield tokens
+
+
+def write_shards(
+    model: TargetModel,
+    encoder: Encoder,
+    settings: ContinuationSettings,
+    tapped_layers: tuple[int, ...],
+    folder: Path,
+    *,
+    first: int = 0,
+    stride: int = 1,
+) -> None:
+    """Write every `stride`-th shard from `first` on, one batch of prompts each; existing shards stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    num_shards = -(-settings.prompts // settings.batch_size)
+    for shard in range(first, num_shards, stride):
+        path = shard_path(folder, shard)
+        if path.is_file():
+            continue
+        seed = settings.seed * 1_000_003 + shard
+        stream = prompts(encoder, seed)
+        batch = [next(stream) for _ in range(settings.batch_size)]
+        hot = [settings.temperatures[i % len(settings.temperatures)] for i in range(settings.batch_size)]
+        plan = SamplingPlan(settings.max_new_tokens, torch.tensor(hot), torch.Generator().manual_seed(seed))
+        continuations = sample(model, batch, plan)
+        _save(model, list(zip(batch, continuations, strict=True)), tapped_layers, path)
+
+
+def shard_path(folder: Path, shard: int) -> Path:
+    return folder / f"shard_{shard:05d}.safetensors"
+
+
+def read_shards(folder: Path) -> list[Continued]:
+    """All continuations of a folder, in the order of the shards."""
+    found = []
+    for path in sorted(folder.glob("shard_*.safetensors")):
+        shard = load_file(path)
+        lengths = shard["lengths"].tolist()
+        parts = [torch.split(shard[name], lengths) for name in ("tokens", "taps", "hidden")]
+        for tokens, taps, hidden, num_prompt_tokens in zip(
+            *parts, shard["prompt_lengths"].tolist(), strict=True
+        ):
+            found.append(Continued(tokens.long(), num_prompt_tokens, taps, hidden))
+    return found
+
+
+@torch.inference_mode()
+def target_states(
+    model: TargetModel, tokens: Tensor, tapped_layers: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """(taps, hidden) of one sequence of token ids `[n]`, as `Continued` holds them but in the model's dtype."""
+    out = model(tokens, torch.arange(len(tokens)), SequenceCache(1, len(tokens)), tapped_layers)
+    assert out.taps is not None
+    return out.taps, out.hidden
+
+
+def _save(
+    model: TargetModel,
+    pairs: list[tuple[list[int], list[int]]],
+    tapped_layers: tuple[int, ...],
+    path: Path,
+) -> None:
+    texts = [torch.tensor(prompt + continuation) for prompt, continuation in pairs]
+    states = [target_states(model, tokens, tapped_layers) for tokens in texts]
+    beside = path.with_suffix(".partial")
+    save_file(
+        {
+            "tokens": torch.cat(texts).int(),
+            "lengths": torch.tensor([len(tokens) for tokens in texts]),
+            "prompt_lengths": torch.tensor([len(prompt) for prompt, _ in pairs]),
+            "taps": torch.cat([taps for taps, _ in states]).bfloat16(),
+            "hidden": torch.cat([hidden for _, hidden in states]).bfloat16(),
+        },
+        beside,
+    )
+    beside.rename(path)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from dspine_cluster import miniature
+from dspine_cluster.miniature.encoding import Encoder
+from dspine_cluster.miniature.settings import (
+    TINY,
+    ContinuationSettings,
+    DrafterSettings,
+    Settings,
+    TargetSettings,
+)
+from dspine_cluster.miniature.tokenizer import load_tokenizer
+from dspine_cluster.models.target import TargetModel
+from dspine_cluster.models.weights import build_target
+
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SMALL = replace(
+    TINY,
+    target=TargetSettings(
+        steps=4,
+        processes=1,
+        tokens_per_process=128,
+        length=64,
+        long_length=128,
+        warmup_steps=1,
+        evaluate_every=4,
+    ),
+    continuations=ContinuationSettings(prompts=6, batch_size=3, max_new_tokens=12),
+    drafter=DrafterSettings(steps=4, tokens=256, blocks=8, warmup_steps=1),
+)
+"""Runs every stage in a second or so, and learns nothing."""
+
+
+@pytest.fixture(scope="session")
+def settings() -> Settings:
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return load_tokenizer(miniature.folder("target"))
+
+
+@pytest.fixture(scope="session")
+def encoder(tokenizer: Tokenizer) -> Encoder:
+    return Encoder(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def target(settings: Settings) -> TargetModel:
+    """Random, with logits far enough apart that sampling at temperature 1 still varies."""
+    config = settings.target_config((3064, 3062))
+    return build_target(config, seed=3, std=0.1).requires_grad_(False)

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from dspine_cluster.errors import CheckpointError
+from dspine_cluster.miniature.checkpoint import Checkpoint, load_model_state
+
+
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    torch.autograd.backward(model(torch.ones(1, 3)).sum())
+    optimizer.step()
+    return model, optimizer
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    Checkpoint(tmp_path / "c.pt", 60).save(model, optimizer, 17)
+    other, other_optimizer = trained()
+    assert Checkpoint(tmp_path / "c.pt", 60).restore(other, other_optimizer) == 17
+    assert torch.equal(next(iter(model.parameters())), next(iter(other.parameters())))
+
+
+def test_without_a_file_training_starts_at_zero(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path / "c.pt", 60).restore(*trained()) == 0
+
+
+def test_a_save_cut_short_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Checkpoint(tmp_path / "c.pt", 60)
+    checkpoint.save(*trained(), 1)
+
+    def cut_short(state: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", cut_short)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(*trained(), 2)
+    monkeypatch.undo()
+    assert checkpoint.restore(*trained()) == 1
+
+
+def test_it_is_due_after_its_time(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path / "c.pt", 0.0).is_due()
+    assert not Checkpoint(tmp_path / "c.pt", 60.0).is_due()
+
+
+def test_a_missing_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"c\.pt is missing"):
+        load_model_state(tmp_path / "c.pt", nn.Linear(2, 2))

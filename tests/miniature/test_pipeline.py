@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dspine_cluster import miniature
+from dspine_cluster.errors import CheckpointError
+from dspine_cluster.miniature.pipeline import KINDS, Recipe
+from dspine_cluster.miniature.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """All stages for a handful of steps, with the committed tokenizer."""
+    recipe = Recipe(settings, tmp_path_factory.mktemp("recipe"))
+    recipe.tokenizer_folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(miniature.folder("target") / name, recipe.tokenizer_folder)
+    recipe.make_target()
+    recipe.make_continuations()
+    for kind in KINDS:
+        recipe.make_drafter(kind)
+    return recipe
+
+
+def test_the_stages_yield_a_whole_pair(finished: Recipe) -> None:
+    assert sorted(path.name for path in finished.pair_folder.iterdir()) == ["dflash", "dspine", "target"]
+
+
+def test_the_pair_is_evaluated_on_every_task(finished: Recipe) -> None:
+    rows = list(finished.evaluate(count=2, seed=1, max_new_tokens=6))
+    assert [row.split(" | ")[0].strip("| ") for row in rows[2:]] == [
+        "arithmetic",
+        "code",
+        "tools",
+        "prose",
+        "chat",
+        "pooled",
+    ]
+
+
+def test_a_stage_that_comes_too_early_is_refused(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="run the target stage first"):
+        Recipe(settings, tmp_path).make_continuations()
+
+
+def test_finished_stages_are_not_repeated(finished: Recipe) -> None:
+    weights = finished.pair_folder / "target" / "model.safetensors"
+    before = weights.read_bytes()
+    finished.make_target()
+    assert weights.read_bytes() == before
