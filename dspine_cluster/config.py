@@ -117,6 +117,46 @@ class VerifierConfig:
     """Shared by all replicas of an application; both ends of a channel prove that they know it."""
 
 
+@dataclass(frozen=True)
+class DrafterServiceConfig:
+    """One drafter replica."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    target: ModelSource = ModelSource("miniature")
+    """Its embedding and head are used, and its fingerprint is announced."""
+    drafter: ModelSource = ModelSource("miniature-dspine")
+    endpoints: tuple[str, ...] = ()
+    """Where verifiers connect: `unix:/absolute/path` on this node, `tcp:host:port` from others; port 0 chooses."""
+    secret: str = ""
+    """See `VerifierConfig`."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    max_context_tokens: int = 4096
+    """Context that a request uses at most, and less where every layer slides: its newest tokens."""
+    pool_tokens: int | None = None
+    """Context tokens that the page pool holds; None sizes it from `memory_fraction` of the free memory."""
+    memory_fraction: float = 0.1
+    """Share of the free memory, measured after the weights are loaded, for pages."""
+    max_batch_blocks: int = 64
+    max_queued_blocks: int = 256
+    """Blocks that wait to be drafted; more are answered with `busy`."""
+    stall_s: float = 60.0
+    """Seconds without progress after which the replica counts as unhealthy."""
+
+    def __post_init__(self) -> None:
+        _require(len(self.endpoints) > 0, "endpoints", "name at least one endpoint")
+        _require(self.max_context_tokens >= 16, "max_context_tokens", "be at least 16")
+        _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
+        _require(self.max_batch_blocks >= 1, "max_batch_blocks", "be at least 1")
+        _require(
+            self.max_queued_blocks >= self.max_batch_blocks,
+            "max_queued_blocks",
+            "be at least max_batch_blocks",
+        )
+        _require(self.stall_s > 0.0, "stall_s", "be positive")
+
+
 def parse_config(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a configuration dataclass from plain values, such as parsed YAML.
 

@@ -1,0 +1,70 @@
+"""One verifier's channel, as the drafter sees it: who is open on it, and whether what it says is allowed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from dspine_cluster.errors import ChannelClosedError, ChannelError
+from dspine_cluster.models.drafter_config import DrafterConfig
+from dspine_cluster.transport.channel import Channel
+from dspine_cluster.transport.messages import Busy, Draft, Features, Message, Need, Open, Proposals
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class RequestKey(NamedTuple):
+    """A request at this drafter: uids are unique on one channel only."""
+
+    client: int
+    uid: int
+
+
+class Client:
+    """A channel and its open requests."""
+
+    def __init__(self, number: int, channel: Channel, config: DrafterConfig) -> None:
+        """Take over a channel.
+
+        Raises:
+            ChannelError: its features are of a dtype that this drafter does not know.
+        """
+        if channel.peer.features_dtype not in _DTYPES:
+            raise ChannelError(f"features_dtype must be one of {', '.join(_DTYPES)}")
+        self.number = number
+        self.channel = channel
+        self.features_dtype = _DTYPES[channel.peer.features_dtype]
+        self.uids: set[int] = set()
+        self._row_bytes = config.hidden_size * self.features_dtype.itemsize
+        self._vocab_size = config.vocab_size
+
+    def key(self, uid: int) -> RequestKey:
+        return RequestKey(self.number, uid)
+
+    def check(self, message: Message) -> None:
+        """Check what depends on the model and on what is open; shapes and ranges the message has checked itself.
+
+        Raises:
+            ChannelError: the message breaks the protocol.
+        """
+        match message:
+            case Open(uid=uid) if uid in self.uids:
+                raise ChannelError(f"request {uid} was opened twice")
+            case Features(rows=rows) if rows.shape[1] != self._row_bytes:
+                raise ChannelError(f"feature rows have {rows.shape[1]} bytes, not {self._row_bytes}")
+            case Draft(items=items):
+                for item in items:
+                    if item.uid not in self.uids:
+                        raise ChannelError(f"a draft was asked for request {item.uid}, which is not open")
+                    if item.anchor >= self._vocab_size:
+                        raise ChannelError(f"anchor {item.anchor} lies outside the vocabulary")
+            case Proposals() | Need() | Busy():
+                raise ChannelError(f"a verifier does not send {type(message).__name__}")
+
+    def send(self, message: Message) -> None:
+        """Send a reply; one to a verifier that is gone is dropped, the next `receive` tells."""
+        try:
+            self.channel.send(message)
+        except ChannelClosedError:
+            return

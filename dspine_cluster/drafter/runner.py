@@ -1,0 +1,148 @@
+"""Runs the drafter model: features into the context pool, and batches of blocks out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dspine_cluster.core.draft_context import UsableContext
+from dspine_cluster.engine.draft_pool import DraftPool
+from dspine_cluster.models.draft_sampling import DraftSampling
+from dspine_cluster.models.drafter import DraftContext, Drafter
+from dspine_cluster.transport.messages import DraftItem, Float32Array, Int32Array, UInt8Array
+from dspine_cluster.types import PAGE_TOKENS
+
+_INGEST_TOKENS = 2048
+"""Feature rows projected at once: bounds the memory for their keys and values."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """Feature rows with a place in the pool."""
+
+    rows: UInt8Array
+    """uint8 [count, row_bytes]."""
+    dtype: torch.dtype
+    """What the bytes are."""
+    start: int
+    """Position of the first row."""
+    slots: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block to draft."""
+
+    item: DraftItem
+    context: UsableContext
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """Drafted blocks, one row each."""
+
+    tokens: Int32Array  # [num_blocks, num_proposals]
+    candidates: Int32Array  # [num_blocks, num_proposals, K]
+    probs: Float32Array  # [num_blocks, num_proposals, K]
+    confidence: Float32Array  # [num_blocks, num_proposals]
+    is_finite: npt.NDArray[np.bool_]  # [num_blocks]: False where features were not finite numbers
+
+    def rows(self, index: slice | npt.NDArray[np.bool_]) -> Drafts:
+        """Some of the blocks."""
+        return Drafts(
+            self.tokens[index],
+            self.candidates[index],
+            self.probs[index],
+            self.confidence[index],
+            self.is_finite[index],
+        )
+
+
+class DraftRunner:
+    """A drafter and its context pool. For one thread."""
+
+    def __init__(self, drafter: Drafter, num_pages: int, *, random_seed: int) -> None:
+        """`random_seed` starts the noise of requests that have no seed of their own."""
+        self.config = drafter.config
+        self._drafter = drafter
+        self._dtype, self._device = drafter.lm_head.dtype, drafter.lm_head.device
+        self._pool = DraftPool.create(drafter.config, num_pages, self._dtype, self._device)
+        self._generator = torch.Generator(self._device).manual_seed(random_seed)
+
+    @property
+    def num_pages(self) -> int:
+        return self._pool.num_pages
+
+    def warm_up(self) -> None:
+        """Draft once, so that the first request pays for no initialisation."""
+        rows = np.zeros((PAGE_TOKENS, self.config.hidden_size * self._dtype.itemsize), np.uint8)
+        self.ingest([Arrival(rows, self._dtype, 0, list(range(PAGE_TOKENS)))])
+        item = DraftItem(0, 0, 0, PAGE_TOKENS, self.config.num_proposals, 1.0, None, 0)
+        self.draft([Block(item, UsableContext(0, 0, [0]))])
+
+    @torch.inference_mode()
+    def ingest(self, arrivals: Sequence[Arrival]) -> None:
+        """Project features and store them. Of rows that go to the same slot the last is kept."""
+        if not arrivals:
+            return
+        features = torch.cat([self._features(arrival) for arrival in arrivals])  # [n, hidden_size]
+        positions = np.concatenate([np.arange(len(a.slots)) + a.start for a in arrivals])
+        slots = np.concatenate([np.asarray(a.slots, np.int64) for a in arrivals])
+        _, last_reversed = np.unique(slots[::-1], return_index=True)
+        kept = len(slots) - 1 - last_reversed
+        for first in range(0, len(kept), _INGEST_TOKENS):
+            rows = torch.from_numpy(kept[first : first + _INGEST_TOKENS])
+            keys, values = self._drafter.project_context(
+                features[rows.to(self._device)], torch.from_numpy(positions)[rows].to(self._device)
+            )
+            self._pool.write(torch.from_numpy(slots)[rows].to(self._device), keys, values)
+
+    @torch.inference_mode()
+    def draft(self, blocks: Sequence[Block]) -> Drafts:
+        """Draft all blocks in one batch."""
+        items = [block.item for block in blocks]
+        sampling = DraftSampling(
+            temperature=torch.tensor([item.temperature for item in items], device=self._device),
+            seeds=self._longs([item.seed or 0 for item in items]),
+            has_seed=torch.tensor([item.seed is not None for item in items], device=self._device),
+            output_index=self._longs([item.output_index for item in items]),
+            generator=self._generator,
+        )
+        output = self._drafter.draft(
+            self._longs([item.anchor for item in items]),
+            self._longs([item.position for item in items]),
+            self._context([block.context for block in blocks]),
+            sampling,
+        )
+        is_finite = output.probs.isfinite().flatten(1).all(1) & output.confidence.isfinite().all(1)
+        return Drafts(
+            tokens=output.tokens.int().numpy(force=True),
+            candidates=output.candidates.int().numpy(force=True),
+            probs=output.probs.numpy(force=True),
+            confidence=output.confidence.numpy(force=True),
+            is_finite=is_finite.numpy(force=True),
+        )
+
+    def _features(self, arrival: Arrival) -> Tensor:
+        features = torch.tensor(arrival.rows).view(arrival.dtype)
+        return features.to(self._device, self._dtype)
+
+    def _context(self, contexts: Sequence[UsableContext]) -> DraftContext:
+        table = np.zeros((len(contexts), max(1, *(len(context.pages) for context in contexts))), np.int64)
+        for row, context in enumerate(contexts):
+            table[row, : len(context.pages)] = context.pages
+        return DraftContext(
+            key_pages=self._pool.keys,
+            value_pages=self._pool.values,
+            page_table=torch.from_numpy(table).to(self._device),
+            first_pages=self._longs([context.first_page for context in contexts]),
+            starts=self._longs([context.start for context in contexts]),
+        )
+
+    def _longs(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)

@@ -1,0 +1,54 @@
+"""The runner: features in, drafts out, without regard to how they are batched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dspine_cluster.core.draft_context import UsableContext
+from dspine_cluster.drafter import runner as runner_module
+from dspine_cluster.drafter.runner import Arrival, Block, DraftRunner
+from tests.drafter.harness import expected_output, item_of, raw_rows
+from tests.models.drafter_cases import random_block, random_drafter, small_config
+
+PAGES = [5, 2, 4]
+SLOTS = [page * 16 + offset for page in PAGES for offset in range(16)]
+
+
+def test_features_are_projected_in_pieces_as_they_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter = random_drafter(small_config())
+    block = random_block(drafter.config, 40)
+    monkeypatch.setattr(runner_module, "_INGEST_TOKENS", 7)
+    runner = DraftRunner(drafter, 6, random_seed=1)
+    rows = raw_rows(block.features)
+    runner.ingest(
+        [
+            Arrival(rows[25:], torch.float32, 25, SLOTS[25:40]),
+            Arrival(rows[:25], torch.float32, 0, SLOTS[:25]),
+        ]
+    )
+    drafts = runner.draft([Block(item_of(block, 1), UsableContext(0, 0, PAGES))])
+    expected = expected_output(drafter, block, item_of(block, 1))
+    assert drafts.tokens.tolist() == expected.tokens.tolist()
+    np.testing.assert_allclose(drafts.confidence, expected.confidence.numpy(), atol=1e-5)
+    assert drafts.is_finite.tolist() == [True]
+
+
+def test_of_rows_for_the_same_slot_the_last_is_kept() -> None:
+    drafter = random_drafter(small_config())
+    old, new = random_block(drafter.config, 16, seed=1), random_block(drafter.config, 16, seed=2)
+    runner = DraftRunner(drafter, 6, random_seed=1)
+    runner.ingest([Arrival(raw_rows(block.features), torch.float32, 0, SLOTS[:16]) for block in (old, new)])
+    drafts = runner.draft([Block(item_of(new, 1), UsableContext(0, 0, PAGES[:1]))])
+    assert drafts.tokens.tolist() == expected_output(drafter, new, item_of(new, 1)).tokens.tolist()
+
+
+def test_nothing_to_ingest_is_fine_and_warming_up_leaves_no_trace() -> None:
+    drafter = random_drafter(small_config())
+    runner = DraftRunner(drafter, 6, random_seed=1)
+    runner.warm_up()
+    runner.ingest([])
+    block = random_block(drafter.config, 0)
+    drafts = runner.draft([Block(item_of(block, 1), UsableContext(0, 0, []))])
+    assert drafts.tokens.tolist() == expected_output(drafter, block, item_of(block, 1)).tokens.tolist()
