@@ -12,7 +12,7 @@ from dspine_cluster.models.layers import MLP, Rotary, ZeroCentredRMSNorm
 from dspine_cluster.models.target import TargetModel
 
 
-class Qwen3_5AttentionLayer(nn.Module):  # noqa: N801
+class HybridAttentionLayer(nn.Module):
     """Gated full attention and MLP; `layer` counts full-attention layers."""
 
     def __init__(self, config: TargetConfig, layer: int) -> None:
@@ -28,7 +28,7 @@ class Qwen3_5AttentionLayer(nn.Module):  # noqa: N801
         return out
 
 
-class Qwen3_5DeltaLayer(nn.Module):  # noqa: N801
+class HybridDeltaLayer(nn.Module):
     """Gated DeltaNet and MLP; `layer` counts Gated DeltaNet layers."""
 
     def __init__(self, config: TargetConfig, layer: int) -> None:
@@ -51,5 +51,5 @@ def make_qwen3_5(config: TargetConfig) -> TargetModel:
     for number, layer_type in enumerate(config.layer_types):
         kind = config.layer_types[:number].count(layer_type)
         is_full = layer_type == FULL_ATTENTION
-        layers.append(Qwen3_5AttentionLayer(config, kind) if is_full else Qwen3_5DeltaLayer(config, kind))
+        layers.append(HybridAttentionLayer(config, kind) if is_full else HybridDeltaLayer(config, kind))
     return TargetModel(config, layers, ZeroCentredRMSNorm(config.hidden_size, config.rms_norm_eps))
