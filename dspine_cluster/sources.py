@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from dspine_cluster import miniature
 from dspine_cluster.config import ModelSource
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.models.folder import resolve_model
 
-_BUILT_IN = {"miniature": "target", "miniature-dspine": "dspine", "miniature-dflash": "dflash"}
+_BUILT_IN: dict[str, Literal["target", "dspine", "dflash"]] = {
+    "miniature": "target",
+    "miniature-dspine": "dspine",
+    "miniature-dflash": "dflash",
+}
 
 
 def locate_model(source: ModelSource) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,14 @@ from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
 from dspine_cluster.errors import CheckpointError
+from dspine_cluster.identity import make_hello
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
 from dspine_cluster.models.fit import check_fit
-from dspine_cluster.models.folder import TOKENIZER_FILE, fingerprint, tokenizer_fingerprint
+from dspine_cluster.models.folder import TOKENIZER_FILE
 from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
-from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
+from dspine_cluster.transport.messages import Hello
 from dspine_cluster.verifier.detokenizer import TokenBytes
 
 
@@ -81,19 +81,6 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except Exception as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
-
-
-def make_hello(role: str, target: Path, drafter: Path | None, features_dtype: str) -> Hello:
-    """What one side of a channel says of itself; a new epoch each time."""
-    return Hello(
-        protocol=PROTOCOL_VERSION,
-        role=role,
-        target=fingerprint(target),
-        drafter=fingerprint(drafter) if drafter else "none",
-        tokenizer=tokenizer_fingerprint(target),
-        epoch=uuid.uuid4().hex,
-        features_dtype=features_dtype,
-    )
 
 
 def _warm_up(engine: Engine) -> None:

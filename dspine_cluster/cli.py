@@ -1,0 +1,103 @@
+"""The `dspine` command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, limit_threads
+from dspine_cluster.errors import DspineError
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Serve large language models with speculative decoding."
+)
+console = Console(highlight=False, soft_wrap=True)
+
+Target = Annotated[str, typer.Option(help="Target: a folder, a Hub id, or `miniature`.")]
+Drafter = Annotated[
+    str, typer.Option(help="Drafter: a folder, a Hub id, `miniature-dspine`, `miniature-dflash` or `none`.")
+]
+Revision = Annotated[str | None, typer.Option(help="Commit hash, required for a Hub id.")]
+
+
+@app.callback()
+def _root() -> None:
+    limit_threads()
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What the user says; with --raw the text to continue.")],
+    target: Target = "miniature",
+    target_revision: Revision = None,
+    drafter: Drafter = "miniature-dspine",
+    drafter_revision: Revision = None,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 200,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Makes sampled text repeatable.")] = None,
+    verify: Annotated[str, typer.Option(help="`fixed:K` or `off`.")] = "fixed:15",
+    raw: Annotated[bool, typer.Option(help="Apply no chat template.")] = False,
+    dtype: Annotated[str, typer.Option(help="`float32` or `bfloat16`.")] = "float32",
+    device: str = "cpu",
+) -> None:
+    """Print the answer to PROMPT with each round's accepted tokens marked."""
+    from dspine_cluster.generate import print_generation
+
+    if dtype not in ("float32", "bfloat16"):
+        raise typer.BadParameter("must be float32 or bfloat16", param_hint="--dtype")
+    config = VerifierConfig(
+        target=ModelSource(target, target_revision),
+        drafter=ModelSource(drafter, drafter_revision),
+        engine=EngineConfig(
+            dtype="float32" if dtype == "float32" else "bfloat16",
+            device=device,
+            max_running_requests=1,
+            pool_tokens=4096 + 16,
+        ),
+        drafting=DraftingConfig(verify=verify),
+    )
+    asyncio.run(
+        print_generation(
+            console, config, prompt, raw=raw, max_tokens=max_tokens, temperature=temperature, seed=seed
+        )
+    )
+
+
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(help="A folder, a Hub id, or `miniature`.")],
+    drafter: Annotated[str, typer.Argument(help="A folder, a Hub id, a built-in name, or `none`.")],
+    target_revision: Revision = None,
+    drafter_revision: Revision = None,
+    gpu_gb: Annotated[float, typer.Option(min=0.1, help="Memory of one GPU, decimal gigabytes.")] = 141.0,
+    context_tokens: Annotated[int, typer.Option(min=16, help="Prompt and output of one request.")] = 32768,
+) -> None:
+    """Say whether TARGET and DRAFTER fit together, which tensors are missing, and what memory they need in bf16."""
+    import torch
+
+    from dspine_cluster.check import check_pair
+    from dspine_cluster.check_report import print_report
+    from dspine_cluster.sources import locate_model
+
+    folder = locate_model(ModelSource(target, target_revision))
+    drafter_folder: Path | None = None
+    if drafter != "none":
+        drafter_folder = locate_model(ModelSource(drafter, drafter_revision))
+    report = check_pair(folder, drafter_folder, torch.bfloat16)
+    fits = print_report(console, report, gpu_bytes=int(gpu_gb * 1e9), context_tokens=context_tokens)
+    raise typer.Exit(0 if fits else 1)
+
+
+def main() -> None:
+    """Run the command; what the caller can mend is one line on standard error and exit status 2."""
+    try:
+        app()
+    except DspineError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"error: {error}", style="red", markup=False
+        )
+        raise SystemExit(2) from error

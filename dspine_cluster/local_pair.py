@@ -1,0 +1,66 @@
+"""A verifier and its drafter in one process, for the command line, benchmarks and tests."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from dspine_cluster.config import DrafterServiceConfig, VerifierConfig
+from dspine_cluster.drafter.service import DrafterService
+from dspine_cluster.errors import ChannelError
+from dspine_cluster.verifier.service import VerifierService
+
+_CONNECT_TIMEOUT_S = 30.0
+
+
+@contextmanager
+def local_pair(config: VerifierConfig) -> Iterator[VerifierService]:
+    """Run both services over a Unix socket, as two replicas on one node would; `none` runs no drafter.
+
+    Raises:
+        ConfigError, CheckpointError, MismatchError: the models cannot be served as configured.
+    """
+    config = replace(config, secret=secrets.token_hex(16))
+    verifier = VerifierService(config)
+    if config.drafter.name == "none":
+        verifier.start()
+        try:
+            yield verifier
+        finally:
+            verifier.stop()
+        return
+    with tempfile.TemporaryDirectory(prefix="dspine-") as folder:
+        drafter = DrafterService.load(
+            DrafterServiceConfig(
+                target=config.target,
+                drafter=config.drafter,
+                endpoints=(f"unix:{Path(folder)}/drafter.sock",),
+                secret=config.secret,
+                dtype=config.engine.dtype,
+                device=config.engine.device,
+                max_context_tokens=config.engine.max_model_len_tokens,
+                pool_tokens=config.engine.pool_tokens,
+            )
+        )
+        drafter.start()
+        verifier.start()
+        try:
+            verifier.set_drafter_endpoints(drafter.endpoints)
+            _await_connection(verifier)
+            yield verifier
+        finally:
+            verifier.stop()
+            drafter.stop()
+
+
+def _await_connection(verifier: VerifierService) -> None:
+    deadline_s = time.monotonic() + _CONNECT_TIMEOUT_S
+    while verifier.stats()["connected_drafters"] < 1:
+        if time.monotonic() > deadline_s:
+            raise ChannelError(f"no channel between verifier and drafter after {_CONNECT_TIMEOUT_S:.0f} s")
+        time.sleep(0.01)
