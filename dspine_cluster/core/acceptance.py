@@ -29,8 +29,8 @@ def count_accepted(
     """
     num_accepted = 0
     for target_prob, draft_prob, uniform in zip(target_probs, draft_probs, uniforms, strict=False):
-        # Strict, so that p(x) = 0 is never accepted, and p(x) >= q(x) always is.
-        if not uniform * draft_prob < target_prob:
+        is_certain = 0.0 < target_prob >= draft_prob
+        if not is_certain and uniform * draft_prob >= target_prob:
             break
         num_accepted += 1
     return num_accepted

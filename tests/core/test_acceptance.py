@@ -41,13 +41,16 @@ def test_accepted_is_the_prefix_of_single_acceptances(rows: list[tuple[float, fl
 
 @given(st.floats(0, 1), st.floats(0, 1, exclude_min=True), unit)
 def test_a_proposal_is_accepted_with_probability_p_over_q(p: float, q: float, uniform: float) -> None:
-    assert count_accepted([p], [q], [uniform]) == int(uniform * q < p)
-    if p >= q:
-        assert count_accepted([p], [q], [uniform]) == 1
+    assert count_accepted([p], [q], [uniform]) == int(p >= q or uniform * q < p)
 
 
 def test_a_proposal_the_target_never_yields_is_never_accepted() -> None:
     assert count_accepted([0.0], [1e-30], [0.0]) == 0
+    assert count_accepted([0.0], [0.0], [0.0]) == 0
+
+
+def test_tiny_probabilities_do_not_round_a_certain_acceptance_away() -> None:
+    assert count_accepted([5e-324], [5e-324], [0.9]) == 1
 
 
 def _cut_one_at_a_time(
