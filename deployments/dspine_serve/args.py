@@ -44,6 +44,11 @@ class VerifierArgs(ReplicaArgs):
 class DrafterArgs(ReplicaArgs):
     num_cpus: Annotated[float, Field(ge=0)] = 0.25
     device: str = "cpu"
+    max_context_tokens: Annotated[int, Field(ge=16)] | None = None
+    """Context that a request uses at most; None takes the engine's `max_model_len_tokens`."""
+    pool_tokens: Annotated[int, Field(ge=16)] | None = None
+    """Context tokens that the page pool holds; None sizes it from `memory_fraction` of the free memory."""
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
     socket_folder: str | None = None
     """Folder of the Unix sockets, mode 0700; None makes one per user in the folder for temporary files."""
     listens_on_tcp: bool = False

@@ -1,0 +1,70 @@
+"""Builds the application: ingress, verifiers, drafters and the directory through which these find each other."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from dspine_cluster.config import VerifierConfig
+from dspine_serve.args import AppArgs, ReplicaArgs
+from dspine_serve.directory import Directory
+from dspine_serve.drafter import Drafter, DrafterConfig
+from dspine_serve.ingress import Ingress, IngressConfig
+from dspine_serve.verifier import Verifier
+
+_MAX_ONGOING_REQUESTS = 256
+_HEALTH_CHECK_PERIOD_S = 1.0
+_DRAIN_TIMEOUT_S = 600.0
+_STOP_TIMEOUT_S = 20.0
+
+
+def build(args: AppArgs) -> Application:
+    """The Serve application for `args`; `serve run dspine_serve.app:build key=value` and config files call it."""
+    secret = args.secret.get_secret_value() if args.secret else secrets.token_hex(32)
+    directory = _deploy(
+        Directory, ReplicaArgs(num_cpus=0), graceful_shutdown_timeout_s=_STOP_TIMEOUT_S
+    ).bind()
+    drafter = None
+    if args.drafter.name != "none":
+        drafter = _deploy(Drafter, args.drafters, graceful_shutdown_timeout_s=_STOP_TIMEOUT_S).bind(
+            DrafterConfig(args.target, args.drafter, args.engine, args.drafters, secret),
+            directory,
+        )
+    verifier = _deploy(Verifier, args.verifiers, graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S).bind(
+        VerifierConfig(
+            target=args.target,
+            drafter=args.drafter,
+            engine=args.engine,
+            drafting=args.drafting,
+            secret=secret,
+        ),
+        directory,
+    )
+    ingress = _deploy(Ingress, args.ingresses, graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S)
+    config = IngressConfig(
+        model_name=args.served_name,
+        target=args.target,
+        max_model_len_tokens=args.engine.max_model_len_tokens,
+        max_body_bytes=args.ingresses.max_body_bytes,
+        max_choices=args.ingresses.max_choices,
+    )
+    return ingress.bind(config, verifier, drafter)
+
+
+def _deploy(replica: type, args: ReplicaArgs, **options: Any) -> Any:
+    return serve.deployment(
+        replica,
+        name=replica.__name__,
+        num_replicas=args.num_replicas,
+        max_ongoing_requests=_MAX_ONGOING_REQUESTS,
+        health_check_period_s=_HEALTH_CHECK_PERIOD_S,
+        ray_actor_options={
+            "num_cpus": args.num_cpus,
+            "num_gpus": args.num_gpus,
+            "resources": args.resources,
+        },
+        **options,
+    )

@@ -1,0 +1,118 @@
+"""The application of `deployments.yaml`, as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import openai
+import pytest
+
+from tests.serve.conftest import Application, connected_unix_sockets, wait_until
+
+pytestmark = [pytest.mark.serve, pytest.mark.xdist_group("serve")]
+
+
+def stream_text(client: openai.OpenAI, content: str, max_tokens: int, started: Event | None = None) -> str:
+    """A greedy chat answer, read event by event."""
+    stream = client.chat.completions.create(
+        model="miniature",
+        messages=[{"role": "user", "content": content}],
+        max_tokens=max_tokens,
+        temperature=0,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    text = ""
+    for chunk in stream:
+        text += chunk.choices[0].delta.content or ""
+        if started is not None and text:
+            started.set()
+    return text
+
+
+def checked_proposals(application: Application) -> int:
+    """Proposals that the target checked for a new request."""
+    answer = application.openai.completions.create(
+        model="miniature", prompt="1 + 1 =", max_tokens=32, temperature=0, extra_body={"ignore_eos": True}
+    )
+    assert answer.usage is not None
+    details = answer.usage.completion_tokens_details
+    assert details is not None
+    return (details.accepted_prediction_tokens or 0) + (details.rejected_prediction_tokens or 0)
+
+
+def test_openai_client_streams_a_chat_answer(application: Application) -> None:
+    assert stream_text(application.openai, "What is 2 + 3?", max_tokens=24)
+
+
+def test_curl_gets_a_chat_answer(application: Application) -> None:
+    body = {"model": "miniature", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+    url = f"{application.url}/v1/chat/completions"
+    answer = subprocess.run(
+        ["curl", "-sS", url, "-H", "Content-Type: application/json", "-d", json.dumps(body)],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert json.loads(answer.stdout)["choices"][0]["message"]["role"] == "assistant"
+
+
+def test_health_answers_while_a_verifier_lives(application: Application) -> None:
+    assert application.http.get("/health").status_code == 200
+
+
+def test_errors_of_the_served_application_have_openai_shape(application: Application) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        application.openai.completions.create(model="miniature", prompt="x", max_tokens=10**6)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_a_client_that_leaves_stops_its_generation(application: Application) -> None:
+    finished = application.stats("Verifier")["finished_requests_total"]
+    stream = application.openai.completions.create(
+        model="miniature", prompt="x", max_tokens=3000, stream=True, extra_body={"ignore_eos": True}
+    )
+    next(iter(stream))
+    stream.close()
+    wait_until(lambda: application.stats("Verifier")["finished_requests_total"] > finished, timeout_s=5)
+
+
+def test_the_drafter_runs_in_another_process_than_the_verifier(application: Application) -> None:
+    drafters, verifiers = application.pids("Drafter"), application.pids("Verifier")
+    assert len(drafters) == len(verifiers) == 1
+    assert drafters.isdisjoint(verifiers)
+
+
+def test_rounds_go_over_a_socket_between_drafter_and_verifier(application: Application) -> None:
+    blocks = application.stats("Drafter")["blocks_total"]
+    assert checked_proposals(application) > 0
+    assert application.stats("Drafter")["blocks_total"] > blocks
+    [drafter] = application.pids("Drafter")
+    paths = connected_unix_sockets(drafter)
+    [path] = [path for path in paths if Path(path).name.startswith("drafter-")]
+    assert Path(path).parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_killed_drafter_changes_no_text_and_drafts_again_once_it_is_back(application: Application) -> None:
+    prompts = [f"Tell me a story about number {number}." for number in range(8)]
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        undisturbed = list(pool.map(lambda prompt: stream_text(application.openai, prompt, 192), prompts))
+        started = [Event() for _ in prompts]
+        disturbed = [
+            pool.submit(stream_text, application.openai, prompt, 192, event)
+            for prompt, event in zip(prompts, started, strict=True)
+        ]
+        assert all(event.wait(60) for event in started)
+        assert not any(stream.done() for stream in disturbed)
+        [killed] = application.pids("Drafter")
+        os.kill(killed, signal.SIGKILL)
+        assert [stream.result() for stream in disturbed] == undisturbed
+    wait_until(lambda: len(application.pids("Drafter") - {killed}) == 1, timeout_s=120)
+    wait_until(lambda: application.stats("Verifier")["connected_drafters"] == 1)
+    assert checked_proposals(application) > 0
