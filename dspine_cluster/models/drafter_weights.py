@@ -63,8 +63,8 @@ def load_drafter(
     config = read_drafter_config(folder)
     with torch.device("meta"):
         drafter = make_drafter(config, embedding, lm_head)
-    tensors = _read(folder, config)
-    wanted = {name: tensors[name].to(device, dtype) for name in drafter.state_dict() if name != _READY}
+    tensors = _read(folder, config, set(drafter.state_dict()))
+    wanted = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
     if isinstance(drafter, DSpine):
         wanted[_READY] = torch.tensor(True, device=device)
     drafter.load_state_dict(wanted, assign=True)
@@ -81,8 +81,8 @@ def load_feature_projector(folder: Path, dtype: torch.dtype, device: torch.devic
     config = read_drafter_config(folder)
     with torch.device("meta"):
         projector = FeatureProjector(config)
-    tensors = _read(folder, config)
-    wanted = {name: tensors[name].to(device, dtype) for name in projector.state_dict()}
+    tensors = _read(folder, config, set(projector.state_dict()))
+    wanted = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
     projector.load_state_dict(wanted, assign=True)
     return projector.requires_grad_(False).eval()
 
@@ -139,13 +139,13 @@ def drafter_problems(folder: Path, config: DrafterConfig) -> list[str]:
     return problems
 
 
-def _read(folder: Path, config: DrafterConfig) -> dict[str, Tensor]:
-    """All tensors of the folder, codes included, checked against the config."""
+def _read(folder: Path, config: DrafterConfig, names: set[str]) -> dict[str, Tensor]:
+    """The named tensors of the folder, all of which is checked against the config. `transfer_ready` is left out."""
     if problems := drafter_problems(folder, config):
         raise CheckpointError(f"{folder} does not fit its config.json: {'; '.join(problems)}")
-    tensors = dict(read_tensors(folder))
+    tensors = {name: tensor for name, tensor in read_tensors(folder) if name in names}
     is_ready = bool(tensors.pop(_READY, torch.tensor(True)))
-    if _has_codes_beside(folder, config):
+    if _CODES in names and _has_codes_beside(folder, config):
         tensors[_CODES] = dict(read_file_tensors(folder / CODES_FILE))[CODES_KEY]
     elif not is_ready:
         raise CheckpointError(
