@@ -121,7 +121,7 @@ class VerifierService:
 
     def check_health(self) -> None:
         """Raises EngineStoppedError when the loop has ended or no longer advances."""
-        if not self._thread.is_alive():
+        if self._failure is not None or not self._thread.is_alive():
             raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
         stalled_s = time.monotonic() - self._last_step_at_s
         if stalled_s > _STALL_S:

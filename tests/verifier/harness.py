@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from dspine_cluster.models.config import TargetConfig, parse_target_config
 from dspine_cluster.models.qwen3 import make_qwen3
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
+from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
     Close,
@@ -186,6 +188,32 @@ class VirtualClock:
         return self.now_s
 
 
+def random_engine(target: TargetModel, *, pool_tokens: int, num_slots: int) -> Engine:
+    """An engine whose features mix the first and the last layer at random."""
+    projector = torch.nn.Linear(2 * HIDDEN_SIZE, FEATURE_SIZE, bias=False).requires_grad_(False)
+    projector.weight.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+    return Engine(
+        target,
+        num_pages=pool_tokens // 16,
+        num_slots=num_slots,
+        projector=projector,
+        tapped_layers=(0, target.config.num_layers - 1),
+        feature_size=FEATURE_SIZE,
+    )
+
+
+def engine_config(**settings: int) -> EngineConfig:
+    """Small limits, so that chunks, admission and page borders matter."""
+    values: dict[str, Any] = {
+        "max_model_len_tokens": 256,
+        "pool_tokens": 1024,
+        "max_running_requests": 8,
+        "prefill_chunk_tokens": 64,
+        "max_batch_tokens": 256,
+    }
+    return EngineConfig(**(values | settings))
+
+
 class LoopHarness:
     """A loop, its clock and what it delivered."""
 
@@ -193,43 +221,30 @@ class LoopHarness:
         self,
         target: TargetModel,
         *,
-        channel: ScriptedChannel | None = None,
+        channel: Channel | None = None,
         policy: VerifyLengthPolicy | None = None,
-        pool_tokens: int = 1024,
+        engine: Engine | None = None,
+        tokenizer: Tokenizer | None = None,
+        mask_token_id: int = MASK,
         seed: int = 0,
-        **engine_settings: int,
+        **settings: int,
     ) -> None:
-        config = EngineConfig(
-            **{  # type: ignore[arg-type]
-                "max_model_len_tokens": 256,
-                "pool_tokens": pool_tokens,
-                "max_running_requests": 8,
-                "prefill_chunk_tokens": 64,
-                "max_batch_tokens": 256,
-                **engine_settings,
-            }
-        )
-        projector = torch.nn.Linear(2 * HIDDEN_SIZE, FEATURE_SIZE, bias=False).requires_grad_(False)
-        projector.weight.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-        self.engine = Engine(
-            target,
-            num_pages=pool_tokens // 16,
-            num_slots=config.max_running_requests,
-            projector=projector,
-            tapped_layers=(0, target.config.num_layers - 1),
-            feature_size=FEATURE_SIZE,
+        config = engine_config(**settings)
+        assert config.pool_tokens is not None
+        self.engine = engine or random_engine(
+            target, pool_tokens=config.pool_tokens, num_slots=config.max_running_requests
         )
         self.clock = VirtualClock()
         self.results: dict[int, Result] = {}
         self.lost: list[str] = []
         self.loop = VerifierLoop(
             self.engine,
-            TokenBytes(byte_tokenizer()),
+            TokenBytes(tokenizer or byte_tokenizer()),
             engine_config=config,
             drafting_config=DraftingConfig(),
             policy=policy or FixedVerifyLength(15),
             block_size=16,
-            mask_token_id=MASK,
+            mask_token_id=mask_token_id,
             deliver=self._deliver,
             on_drafter_lost=self.lost.append,
             random_seed=seed,

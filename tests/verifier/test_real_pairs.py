@@ -1,0 +1,122 @@
+"""Losslessness with real drafters: random ones, and those of the miniature."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+
+from dspine_cluster import miniature
+from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.core.verify_length import FixedVerifyLength
+from dspine_cluster.drafter.load import load_drafter_replica
+from dspine_cluster.types import GenerateRequest, SamplingParams
+from dspine_cluster.verifier.load import load_tokenizer, load_verifier
+from tests.verifier.harness import (
+    LoopHarness,
+    Result,
+    dense_config,
+    hybrid_config,
+    make_request,
+    random_prompts,
+    random_target,
+)
+from tests.verifier.real_drafter import drive, random_pair
+from tests.verifier.test_losslessness import GREEDY, SEEDED, RandomVerifyLength
+
+Kind = Literal["dspine", "dflash"]
+KINDS: tuple[Kind, ...] = ("dspine", "dflash")
+
+
+def token_ids(results: list[Result]) -> list[list[int]]:
+    return [result.token_ids for result in results]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("architecture", ["hybrid", "dense"])
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+def test_random_pairs_give_plain_decoding_s_output(
+    kind: Kind, architecture: str, sampling: SamplingParams
+) -> None:
+    target = random_target(hybrid_config() if architecture == "hybrid" else dense_config(), seed=8)
+    requests = [make_request(p, max_tokens=20, sampling=sampling) for p in random_prompts(50, seed=9)]
+    expected = token_ids(LoopHarness(target, policy=FixedVerifyLength(0)).generate(requests))
+    engine, drafter = random_pair(target, kind, window=64)
+    harness = LoopHarness(target, engine=engine, channel=drive(drafter), policy=RandomVerifyLength(1))
+    assert token_ids(harness.generate(requests)) == expected
+    assert harness.loop.metrics.verified_tokens_total > 0
+    assert not harness.loop.drafters.fallbacks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_eight_times_longer_than_the_window_works_and_stays_lossless(kind: Kind) -> None:
+    target = random_target(hybrid_config(), seed=8)
+    requests = [
+        make_request(prompt * 8, max_tokens=40) for prompt in random_prompts(4, seed=3, max_length=16)
+    ]
+    requests.append(make_request(random_prompts(1, seed=4, max_length=1)[0] * 128, max_tokens=40))
+    expected = token_ids(LoopHarness(target, policy=FixedVerifyLength(0)).generate(requests))
+    engine, drafter = random_pair(target, kind, window=16)
+    harness = LoopHarness(target, engine=engine, channel=drive(drafter))
+    assert token_ids(harness.generate(requests)) == expected
+    assert not harness.loop.drafters.fallbacks
+
+
+class MiniaturePair:
+    """The committed pair, with one of its drafters."""
+
+    def __init__(self, kind: Kind) -> None:
+        source = ModelSource(f"miniature-{kind}")
+        self.loaded = load_verifier(
+            VerifierConfig(drafter=source, engine=EngineConfig(pool_tokens=8192, max_running_requests=8))
+        )
+        config = DrafterServiceConfig(drafter=source, endpoints=("unix:/unused",))
+        self.drafter, _ = load_drafter_replica(config)
+
+    def run(self, requests: list[GenerateRequest], *, drafted: bool) -> tuple[list[Result], LoopHarness]:
+        assert self.loaded.drafter_config is not None
+        harness = LoopHarness(
+            self.loaded.engine.target,
+            engine=self.loaded.engine,
+            tokenizer=load_tokenizer(miniature.folder("target")),
+            mask_token_id=self.loaded.drafter_config.mask_token_id,
+            channel=drive(self.drafter) if drafted else None,
+            policy=FixedVerifyLength(15 if drafted else 0),
+            max_model_len_tokens=4096,
+            pool_tokens=8192,
+            prefill_chunk_tokens=256,
+            max_batch_tokens=1024,
+        )
+        return harness.generate(requests), harness
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request: pytest.FixtureRequest) -> MiniaturePair:
+    return MiniaturePair(request.param)
+
+
+def miniature_requests(count: int, sampling: SamplingParams, max_tokens: int) -> list[GenerateRequest]:
+    tokenizer = load_tokenizer(miniature.folder("target"))
+    questions = [
+        f"What is {a} plus {b}?" if a % 2 else f"Write a function that returns {a} times {b}."
+        for a, b in torch.randint(1, 99, (count, 2), generator=torch.Generator().manual_seed(6)).tolist()
+    ]
+    prompts = [f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n" for q in questions]
+    return [make_request(tokenizer.encode(p).ids, max_tokens=max_tokens, sampling=sampling) for p in prompts]
+
+
+def test_the_miniature_s_greedy_output_is_plain_decoding_s(pair: MiniaturePair) -> None:
+    requests = miniature_requests(200, GREEDY, max_tokens=24)
+    expected, _ = pair.run(requests, drafted=False)
+    drafted, harness = pair.run(requests, drafted=True)
+    assert token_ids(drafted) == token_ids(expected)
+    assert not harness.loop.drafters.fallbacks
+
+
+def test_the_miniature_s_seeded_output_is_plain_decoding_s(pair: MiniaturePair) -> None:
+    requests = miniature_requests(40, SEEDED, max_tokens=24)
+    expected, _ = pair.run(requests, drafted=False)
+    drafted, _ = pair.run(requests, drafted=True)
+    assert token_ids(drafted) == token_ids(expected)
+    assert [result.text for result in drafted] == [result.text for result in expected]

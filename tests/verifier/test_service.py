@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dspine_cluster import miniature
+from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
+from dspine_cluster.verifier.load import LoadedVerifier, load_tokenizer, load_verifier
+from dspine_cluster.verifier.service import VerifierService
+
+SECRET = "0123456789abcdef"
+CONFIG = VerifierConfig(
+    engine=EngineConfig(
+        max_model_len_tokens=512, pool_tokens=8192, max_running_requests=4, max_waiting_requests=8
+    ),
+    drafting=DraftingConfig(first_deadline_s=5.0),
+    secret=SECRET,
+)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedVerifier:
+    torch.set_num_threads(1)
+    return load_verifier(CONFIG)
+
+
+@contextmanager
+def running(loaded: LoadedVerifier, config: VerifierConfig = CONFIG) -> Iterator[VerifierService]:
+    service = VerifierService(config, loaded)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+@contextmanager
+def drafter_process(endpoint: str, drafter: str = "miniature-dspine", secret: str = SECRET) -> Iterator[int]:
+    """Its process id; ready when entered."""
+    command = [sys.executable, "-m", "tests.verifier.drafter_process", endpoint, drafter, secret]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process.pid
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+def make_request(text: str = "Tell me a story.", max_tokens: int = 48) -> GenerateRequest:
+    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    ids = tuple(load_tokenizer(miniature.folder("target")).encode(prompt).ids)
+    stop = StopConditions(max_tokens=max_tokens, ignore_eos=True)
+    return GenerateRequest("test", ids, SamplingParams(temperature=0.0), stop)
+
+
+async def collect(service: VerifierService, request: GenerateRequest) -> list[RoundOutput]:
+    return [output async for output in service.generate(request)]
+
+
+def tokens_of(outputs: list[RoundOutput]) -> list[int]:
+    return [token for output in outputs for token in output.token_ids]
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition never came true"
+        await asyncio.sleep(0.01)
+
+
+async def test_the_last_item_alone_carries_the_finish_reason(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        outputs = await collect(service, make_request())
+    assert [o.finish_reason for o in outputs[:-1]] == [None] * (len(outputs) - 1)
+    assert outputs[-1].finish_reason is FinishReason.LENGTH
+    assert outputs[-1].usage.output_tokens == len(tokens_of(outputs)) == 48
+
+
+async def test_more_requests_than_slots_are_all_served(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        streams = await asyncio.gather(*(collect(service, make_request(str(i), 12)) for i in range(10)))
+    assert [len(tokens_of(outputs)) for outputs in streams] == [12] * 10
+
+
+async def test_closing_the_stream_frees_the_request(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        stream = service.generate(make_request(max_tokens=400))
+        await anext(stream)
+        await stream.aclose()
+        await until(lambda: service.stats()["finished_requests_total"] == 1)
+        await collect(service, make_request(max_tokens=2))
+        assert service.stats()["running_requests"] == 0
+        assert service.stats()["page_usage_ratio"] == 0.0
+
+
+async def test_cancelling_while_queued_frees_the_request(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        tasks = [asyncio.create_task(collect(service, make_request(max_tokens=300))) for _ in range(8)]
+        await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await until(lambda: service.stats()["finished_requests_total"] == 8)
+
+
+async def refusal(service: VerifierService, request: GenerateRequest) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        await collect(service, request)
+    return caught.value
+
+
+async def test_a_prompt_beyond_the_context_is_refused_before_any_work(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        error = await refusal(service, replace(make_request(), prompt_ids=(1,) * 512))
+        assert error.code == "context_length_exceeded"
+        assert service.stats()["prompt_tokens_total"] == 0
+
+
+@pytest.mark.parametrize("prompt_ids", [(), (-1,), (10**6,)])
+async def test_unusable_prompts_are_refused(loaded: LoadedVerifier, prompt_ids: tuple[int, ...]) -> None:
+    with running(loaded) as service:
+        error = await refusal(service, replace(make_request(), prompt_ids=prompt_ids))
+    assert error.param == "prompt"
+
+
+async def test_max_tokens_ends_at_the_context_limit(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        request = replace(make_request(max_tokens=10_000), prompt_ids=(5,) * 500)
+        outputs = await collect(service, request)
+    assert len(tokens_of(outputs)) == 12
+    assert outputs[-1].finish_reason is FinishReason.LENGTH
+
+
+async def test_requests_beyond_the_queue_are_refused_with_a_hint_when_to_retry(
+    loaded: LoadedVerifier,
+) -> None:
+    with running(loaded) as service:
+        streams = [service.generate(make_request(max_tokens=300)) for _ in range(12)]
+        first = [asyncio.create_task(anext(stream)) for stream in streams]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError) as caught:
+            await collect(service, make_request())
+        assert caught.value.retry_after_s > 0
+        for task, stream in zip(first, streams, strict=True):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await stream.aclose()
+
+
+async def test_a_failing_engine_fails_its_streams_and_its_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load_verifier(CONFIG)
+    with running(loaded) as service:
+        service.check_health()
+        stream = service.generate(make_request(max_tokens=400))
+        await anext(stream)
+
+        def explode(*_: object) -> None:
+            raise RuntimeError("out of memory")
+
+        monkeypatch.setattr(loaded.engine, "forward", explode)
+        with pytest.raises(EngineStoppedError):
+            async for _ in stream:
+                pass
+        with pytest.raises(EngineStoppedError):
+            service.check_health()
+        with pytest.raises(EngineStoppedError):
+            await collect(service, make_request())
+
+
+async def test_the_drafter_runs_in_another_process_and_the_round_uses_its_socket(
+    loaded: LoadedVerifier,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, running(loaded) as service:
+        endpoint = f"unix:{Path(folder)}/d.sock"
+        with drafter_process(endpoint) as pid:
+            assert pid != os.getpid()
+            expected = tokens_of(await collect(service, make_request()))
+            service.set_drafter_endpoints([endpoint])
+            await until(lambda: service.stats()["connected_drafters"] == 1)
+            before = service.stats()["verified_tokens_total"]
+            assert tokens_of(await collect(service, make_request())) == expected
+            assert service.stats()["verified_tokens_total"] > before == 0
+
+
+async def test_killing_the_drafter_while_streams_run_changes_nothing_but_speed(
+    loaded: LoadedVerifier,
+) -> None:
+    requests = [make_request(f"Count to {n}.", 160) for n in range(8)]
+    with tempfile.TemporaryDirectory() as folder, running(loaded) as service:
+        endpoint = f"unix:{Path(folder)}/d.sock"
+        expected = [tokens_of(o) for o in await asyncio.gather(*(collect(service, r) for r in requests))]
+        with drafter_process(endpoint) as pid:
+            service.set_drafter_endpoints([endpoint])
+            await until(lambda: service.stats()["connected_drafters"] == 1)
+            streams = [asyncio.create_task(collect(service, r)) for r in requests]
+            await until(lambda: service.stats()["verified_tokens_total"] > 100)
+            os.kill(pid, signal.SIGKILL)
+            outputs = await asyncio.gather(*streams)
+        assert [tokens_of(o) for o in outputs] == expected
+        assert service.stats()["connected_drafters"] == 0
+        with drafter_process(endpoint):
+            await until(lambda: service.stats()["connected_drafters"] == 1)
+            before = service.stats()["verified_tokens_total"]
+            assert tokens_of(await collect(service, requests[0])) == expected[0]
+            assert service.stats()["verified_tokens_total"] > before
+
+
+async def test_a_stopped_drafter_process_delays_rounds_but_not_the_output(loaded: LoadedVerifier) -> None:
+    with tempfile.TemporaryDirectory() as folder, running(loaded) as service:
+        endpoint = f"unix:{Path(folder)}/d.sock"
+        expected = tokens_of(await collect(service, make_request(max_tokens=160)))
+        with drafter_process(endpoint) as pid:
+            service.set_drafter_endpoints([endpoint])
+            await until(lambda: service.stats()["connected_drafters"] == 1)
+            stream = asyncio.create_task(collect(service, make_request(max_tokens=160)))
+            await until(lambda: service.stats()["verified_tokens_total"] > 30)
+            os.kill(pid, signal.SIGSTOP)
+            outputs = await asyncio.wait_for(stream, timeout=60)
+        assert tokens_of(outputs) == expected
+        assert service.stats()["draft_fallback_total{reason=late}"] > 0
+
+
+async def test_a_drafter_of_another_fingerprint_is_refused_and_counted(loaded: LoadedVerifier) -> None:
+    with tempfile.TemporaryDirectory() as folder, running(loaded) as service:
+        endpoint = f"unix:{Path(folder)}/d.sock"
+        with drafter_process(endpoint, "miniature-dflash"):
+            service.set_drafter_endpoints([endpoint])
+            await asyncio.sleep(1.0)
+            await collect(service, make_request())
+        stats = service.stats()
+    assert stats["connected_drafters"] == 0
+    assert stats["verified_tokens_total"] == 0
+    assert stats["draft_fallback_total{reason=fingerprint}"] > 0
+
+
+async def test_a_drafter_with_another_secret_is_never_connected(loaded: LoadedVerifier) -> None:
+    with tempfile.TemporaryDirectory() as folder, running(loaded) as service:
+        endpoint = f"unix:{Path(folder)}/d.sock"
+        with drafter_process(endpoint, secret="another secret 1"):
+            service.set_drafter_endpoints([endpoint])
+            await asyncio.sleep(1.0)
+            await collect(service, make_request(max_tokens=4))
+            assert service.stats()["connected_drafters"] == 0
+
+
+async def test_without_drafter_the_service_decodes_plainly_and_counts_no_fallback() -> None:
+    config = replace(CONFIG, drafter=ModelSource("none"))
+    with running(load_verifier(config), config) as service:
+        await collect(service, make_request(max_tokens=8))
+        stats = service.stats()
+    assert not [name for name in stats if name.startswith("draft_fallback")]
+    assert stats["rounds_total"] == 7
