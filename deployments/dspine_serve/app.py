@@ -1,7 +1,6 @@
 """Builds the application: ingress, verifiers, drafters and the directory through which these find each other."""
 
-from __future__ import annotations
-
+# Without postponed annotations: Serve reads the type of `build`'s argument to validate what a config file gives.
 import secrets
 from typing import Any
 

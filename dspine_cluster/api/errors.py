@@ -65,7 +65,7 @@ def describe(error: Exception) -> ApiError:
                 headers={"Retry-After": str(math.ceil(error.retry_after_s))},
             )
         case EngineStoppedError():
-            _logger.warning("A request failed because its engine is gone: %s", error)
+            _logger.warning("The engine is not available: %s", error)
             return ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"The model is not available right now: {error}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ from threading import Event
 import openai
 import pytest
 
+from dspine_serve.app import build
+from dspine_serve.args import AppArgs
 from tests.serve.conftest import Application, connected_unix_sockets, wait_until
 
 pytestmark = [pytest.mark.serve, pytest.mark.xdist_group("serve")]
@@ -45,6 +48,10 @@ def checked_proposals(application: Application) -> int:
     details = answer.usage.completion_tokens_details
     assert details is not None
     return (details.accepted_prediction_tokens or 0) + (details.rejected_prediction_tokens or 0)
+
+
+def test_serve_can_see_how_to_validate_the_arguments() -> None:
+    assert inspect.signature(build).parameters["args"].annotation is AppArgs
 
 
 def test_openai_client_streams_a_chat_answer(application: Application) -> None:
