@@ -40,6 +40,11 @@ class ChunkPlan:
     num_new_pages: int
     """Pages for all its uncomputed tokens, given when it is admitted, so that prefill never stalls on memory."""
 
+    @property
+    def completes_prefill(self) -> bool:
+        """Whether the chunk passes the session's last committed token through the target. Asked before it is run."""
+        return self.session.num_computed + self.num_tokens == len(self.session.tokens)
+
 
 @dataclass(slots=True)
 class BatchPlan:

@@ -14,17 +14,16 @@ from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, plan
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.core.verify_length import BlockView, VerifyLengthPolicy
-from dspine_cluster.engine.batch import Segment
-from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.logit_rules import LogitRules
-from dspine_cluster.engine.sampling import verify
 from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
 from dspine_cluster.verifier.drafters import Drafters
+from dspine_cluster.verifier.passes import PassItem, PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
 Outputs = list[tuple[int, RoundOutput]]
@@ -69,14 +68,15 @@ class VerifierLoop:
         self._mask_token_id = mask_token_id
         self._deliver = deliver
         self._clock = clock
-        self._generator = torch.Generator()
+        generator = torch.Generator()
         if random_seed is None:
-            self._generator.seed()
+            generator.seed()
         else:
-            self._generator.manual_seed(random_seed)
+            generator.manual_seed(random_seed)
+        self._passes = PassRunner(engine, self.streams, generator)
         self._arrivals = count()
         self._awaited: set[int] = set()  # uids whose drafts the next round waits for
-        self._blocks: dict[int, DraftedBlock] = {}  # uid -> block of the pass being run
+        self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
     def submit(self, uid: int, request: GenerateRequest) -> None:
         """Take in a request that has been validated. Uids are never reused."""
@@ -116,9 +116,9 @@ class VerifierLoop:
         if plan.is_empty:
             return self.drafters.wait_s(self.streams.decoding)
         started_s = self._clock()
-        verdicts = self._run(plan)
+        decisions = self._passes.run(plan, self._drafted)
         self._note_duration(plan, self._clock() - started_s)
-        outputs = self._commit(plan, verdicts)
+        outputs = self._commit(plan, decisions)
         self._ask_for_drafts(plan)
         self._update_gauges()
         self._deliver(outputs)
@@ -126,7 +126,7 @@ class VerifierLoop:
 
     def _plan(self) -> BatchPlan:
         ready = self._ready()
-        self._blocks = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
+        self._drafted = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
         lengths = self._choose_verify_lengths(ready)
         budget = Budget(
             free_pages=self.streams.page_pool.num_free,
@@ -158,7 +158,7 @@ class VerifierLoop:
     def _choose_verify_lengths(self, ready: Sequence[Session]) -> list[int]:
         views = []
         for session in ready:
-            block = self._blocks.get(session.uid)
+            block = self._drafted.get(session.uid)
             num_proposals = min(len(block.tokens), self._num_useful(session)) if block is not None else 0
             confidences = block.confidences[:num_proposals] if block is not None else []
             views.append(BlockView(session.uid, num_proposals, confidences))
@@ -176,101 +176,47 @@ class VerifierLoop:
         """Proposals that can still become output beside a bonus token."""
         return min(self._max_proposals, session.remaining_output - 1)
 
-    def _run(self, plan: BatchPlan) -> list[Verdict]:
-        """One pass; a verdict for each block, then for each chunk that completes its prefill."""
-        segments = [
-            self._segment(item.session, [item.session.anchor, *self._proposals(item)]) for item in plan.blocks
-        ]
-        chunks = [
-            self._segment(s, s.tokens[s.num_computed : s.num_computed + chunk.num_tokens])
-            for chunk in plan.chunks
-            if (s := chunk.session)
-        ]
-        hidden = self._engine.forward(segments, chunks)  # [num_tokens, hidden_size]
-        blocks = [self._sampling_block(item.session, self._proposals(item)) for item in plan.blocks]
-        rows = list(range(sum(block.num_rows for block in blocks)))
-        last_row = len(rows) - 1
+    def _commit(self, plan: BatchPlan, decisions: Sequence[tuple[PassItem, Verdict]]) -> Outputs:
         for chunk in plan.chunks:
-            last_row += chunk.num_tokens
-            if _completes(chunk.session, chunk.num_tokens):
-                rows.append(last_row)
-                blocks.append(self._sampling_block(chunk.session, []))
-        sampled = hidden[rows]
-        return verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
-
-    def _proposals(self, item: BlockPlan) -> list[int]:
-        if item.verify_length == 0:
-            return []
-        return self._blocks[item.session.uid].tokens[: item.verify_length]
-
-    def _segment(self, session: Session, tokens: Sequence[int]) -> Segment:
-        assert session.state_slot is not None
-        return Segment(tokens, session.num_computed, session.pages, session.state_slot)
-
-    def _sampling_block(self, session: Session, proposals: Sequence[int]) -> Block:
-        rules = self.streams[session.uid].rules
-        drafted = self._blocks.get(session.uid) if proposals else None
-        if drafted is None or drafted.candidates is None or drafted.probs is None:
-            return Block(rules, session.tokens, proposals)
-        candidates, probs = torch.from_numpy(drafted.candidates).long(), torch.from_numpy(drafted.probs)
-        return Block(rules, session.tokens, proposals, candidates, probs)
-
-    def _commit(self, plan: BatchPlan, verdicts: Sequence[Verdict]) -> Outputs:
-        outputs: Outputs = []
-        verdict = iter(verdicts)
-        slots, num_pending = [], []
-        for item in plan.blocks:
-            decision = next(verdict)
-            slots.append(item.session.state_slot)
-            num_pending.append(decision.num_accepted + 1)
-            outputs.append(self._commit_tokens(item.session, decision, item))
-        if slots:
-            self._engine.state_pool.set_pending([slot for slot in slots if slot is not None], num_pending)
-        for chunk in plan.chunks:
-            completes = _completes(chunk.session, chunk.num_tokens)
             chunk.session.advance_prefill(chunk.num_tokens)
-            if completes:
-                outputs.append(self._commit_tokens(chunk.session, next(verdict), None))
-        return outputs
+        return [self._commit_tokens(item, verdict) for item, verdict in decisions]
 
-    def _commit_tokens(
-        self, session: Session, verdict: Verdict, item: BlockPlan | None
-    ) -> tuple[int, RoundOutput]:
+    def _commit_tokens(self, item: PassItem, verdict: Verdict) -> tuple[int, RoundOutput]:
         """Commit a verdict up to the request's end, and end the request there."""
-        stream = self.streams[session.uid]
-        conditions = session.request.stop
+        session = item.session
+        detokenizer = self.streams[session.uid].detokenizer
         num_kept, reason = cut_at_end(
             verdict.token_ids,
             num_output_before=session.num_output,
-            conditions=conditions,
+            conditions=session.request.stop,
             eos_token_ids=self._eos_token_ids,
         )
         num_shown = num_kept - 1 if reason is FinishReason.STOP else num_kept
-        pushed = stream.detokenizer.push(verdict.token_ids[:num_shown])
+        pushed = detokenizer.push(verdict.token_ids[:num_shown])
         if pushed.stopped:
             num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
         tokens = verdict.token_ids[:num_kept]
         num_accepted = min(verdict.num_accepted, num_kept)
-        if item is None:
-            session.commit_first(tokens[0])
+        if isinstance(item, BlockPlan):
+            self._commit_round(item, tokens, num_accepted)
         else:
-            block = self._blocks.get(session.uid)
-            num_proposed = len(block.tokens) if block is not None else 0
-            session.commit_round(
-                tokens, num_proposed=num_proposed, num_verified=item.verify_length, num_accepted=num_accepted
-            )
-            self.metrics.note_round(
-                num_proposed=num_proposed,
-                num_verified=item.verify_length,
-                num_accepted=num_accepted,
-                num_committed=num_kept,
-            )
+            session.commit_first(tokens[0])
         text = pushed.text
         if reason is not None:
-            if not pushed.stopped:
-                text += stream.detokenizer.flush()
+            text += detokenizer.flush()
             self._end(session.uid)
         return session.uid, RoundOutput(tokens, text, num_accepted, reason, session.usage)
+
+    def _commit_round(self, item: BlockPlan, tokens: Sequence[int], num_accepted: int) -> None:
+        block = self._drafted.get(item.session.uid)
+        num_proposed = len(block.tokens) if block is not None else 0
+        counts = {
+            "num_proposed": num_proposed,
+            "num_verified": item.verify_length,
+            "num_accepted": num_accepted,
+        }
+        item.session.commit_round(tokens, **counts)
+        self.metrics.note_round(**counts, num_committed=len(tokens))
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
@@ -300,8 +246,3 @@ class VerifierLoop:
         self.metrics.running_requests = len(self.streams.running)
         self.metrics.waiting_requests = len(self.streams.waiting)
         self.metrics.page_usage_ratio = 1.0 - pool.num_free / pool.num_pages
-
-
-def _completes(session: Session, num_tokens: int) -> bool:
-    """Whether a chunk of `num_tokens` passes the last committed token through the target."""
-    return session.num_computed + num_tokens == len(session.tokens)

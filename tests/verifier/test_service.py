@@ -152,7 +152,7 @@ async def test_requests_beyond_the_queue_are_refused_with_a_hint_when_to_retry(
 ) -> None:
     with running(loaded) as service:
         streams = [service.generate(make_request(max_tokens=300)) for _ in range(12)]
-        first = [asyncio.create_task(anext(stream)) for stream in streams]  # type: ignore[arg-type]
+        first = [asyncio.create_task(anext(stream)) for stream in streams]
         await asyncio.sleep(0)
         with pytest.raises(OverloadedError) as caught:
             await collect(service, make_request())
