@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
@@ -56,10 +55,3 @@ async def _frames(first: BaseModel, rest: AsyncGenerator[BaseModel, None]) -> As
 
 def _frame(event: BaseModel) -> bytes:
     return b"data: " + event.model_dump_json(exclude_unset=True).encode() + b"\n\n"
-
-
-def sse_openapi(description: str) -> dict[int | str, dict[str, Any]]:
-    """The `responses` entry that documents a streamed answer beside the plain one."""
-    return {
-        200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
-    }

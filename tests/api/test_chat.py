@@ -22,7 +22,7 @@ def last(text: str, index: int = 0) -> tuple[int, RoundOutput]:
 async def test_each_choice_starts_with_its_role() -> None:
     rounds = outputs((1, RoundOutput((1,), "a")), (0, RoundOutput((1,), "b")), last("c", 1), last("d", 0))
     events = [event async for event in chat_events(HEAD, rounds, 2, include_usage=False)]
-    first = {}
+    first: dict[int, object] = {}
     for event in events:
         [choice] = event.choices
         first.setdefault(choice.index, choice.delta.model_dump(exclude_unset=True))
