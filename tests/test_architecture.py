@@ -22,18 +22,6 @@ ALLOWED = {
     "api": {"core", "observability"},
     "observability": {"core"},
     "miniature": {"core", "models", "kernels"},
-    "bench": {
-        "core",
-        "models",
-        "engine",
-        "transport",
-        "verifier",
-        "drafter",
-        "api",
-        "observability",
-        "miniature",
-    },
-    "sim": {"core"},
 }
 SHARED = {"types", "errors", "config"}
 
