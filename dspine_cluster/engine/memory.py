@@ -8,6 +8,7 @@ import psutil
 import torch
 
 from dspine_cluster.config import EngineConfig
+from dspine_cluster.core.session import num_pages_for
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.models.config import TargetConfig
@@ -33,7 +34,7 @@ class PoolBytes:
 
 
 def num_pages(config: EngineConfig, unit: PoolBytes, free_bytes: int) -> int:
-    """Pages that the pool holds.
+    """Pages that the pool holds: as configured, or what fits, but no more than all running requests can fill.
 
     Raises:
         ConfigError: what is free does not hold one request of the maximum length.
@@ -49,7 +50,7 @@ def num_pages(config: EngineConfig, unit: PoolBytes, free_bytes: int) -> int:
             f"too few for max_model_len_tokens {config.max_model_len_tokens}; lower max_model_len_tokens or "
             "max_running_requests, or raise memory_fraction"
         )
-    return pages
+    return min(pages, config.max_running_requests * num_pages_for(config.max_model_len_tokens + PAGE_TOKENS))
 
 
 def free_bytes(device: torch.device) -> int:

@@ -19,7 +19,7 @@ class KvPool:
     """K/V of the full-attention layers, by page."""
 
     keys: Tensor
-    """[num_layers, num_pages, 16, num_kv_heads, head_dim], model dtype; unused slots hold anything."""
+    """[num_layers, num_pages, 16, num_kv_heads, head_dim], model dtype; unused slots hold anything, NaN included."""
     values: Tensor
     """Like `keys`."""
 
@@ -27,7 +27,7 @@ class KvPool:
     def create(cls, config: TargetConfig, num_pages: int, dtype: torch.dtype, device: torch.device) -> KvPool:
         shape = (config.num_attention_layers, num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
         return cls(
-            torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device)
+            torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device)
         )
 
     @staticmethod
@@ -54,7 +54,7 @@ class FeaturePool:
     def create(
         cls, feature_size: int, num_pages: int, dtype: torch.dtype, device: torch.device
     ) -> FeaturePool:
-        return cls(torch.zeros((num_pages * PAGE_TOKENS, feature_size), dtype=dtype, device=device))
+        return cls(torch.empty((num_pages * PAGE_TOKENS, feature_size), dtype=dtype, device=device))
 
     @staticmethod
     def page_bytes(feature_size: int, dtype: torch.dtype) -> int:
