@@ -6,12 +6,18 @@ import json
 from random import Random
 
 from dspine_cluster.miniature.data.conversation import Conversation, Split, assistant, phrasing, user
-from dspine_cluster.miniature.data.words import ANIMALS, CITIES, COLOURS, ITEMS, NAMES, invented_name, listed
+from dspine_cluster.miniature.data.words import ANIMALS, CITIES, ITEMS, NAMES, invented_name, listed
+
+NUMBERS = tuple(str(n) for n in range(1000))
 
 _ASK = (
     ("Repeat: {s}", "{s}"),
     ("Say this again: {s}", "{s}"),
     ("Copy the following words: {s}", "{s}"),
+    ("Echo: {s}", "{s}"),
+    ("Type exactly this: {s}", "{s}"),
+    ("Read back: {s}", "{s}"),
+    ("Please say {s}.", "{s}"),
     ("Write {s} as a list.", "{dashes}"),
     ("Reverse the order: {s}", "{back}"),
     ("Number these: {s}", "{numbers}"),
@@ -29,8 +35,8 @@ _ASK = (
 
 def conversation(rng: Random, split: Split) -> Conversation:
     """Words to repeat, reorder, pick from or wrap."""
-    pool = rng.choice((NAMES, ITEMS, CITIES, ANIMALS, COLOURS, None, None))
-    count = rng.randint(2, 6)
+    pool = rng.choice((NAMES, ITEMS, CITIES, ANIMALS, NUMBERS, None, None, None))
+    count = rng.randint(2, 9)
     words = [invented_name(rng) for _ in range(count)] if pool is None else rng.sample(list(pool), k=count)
     at = rng.randrange(count - 1)
     question, answer = phrasing(rng, _ASK, split)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sysconfig
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -16,14 +17,15 @@ _LEFT_OUT = frozenset(
 _HELD_OUT_PERCENT = 8
 
 
-def source_files(split: Split) -> list[Path]:
+@cache
+def source_files(split: Split) -> tuple[Path, ...]:
     """Modules of the standard library, tests and data tables left out; a fixed share of the files is held out."""
     root = Path(sysconfig.get_path("stdlib"))
     files = sorted(p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts))
-    return [p for p in files if _split_of(str(p.relative_to(root))) is split]
+    return tuple(p for p in files if _split_of(str(p.relative_to(root))) is split)
 
 
-def source_excerpt(rng: Random, files: list[Path], *, max_characters: int = 1800) -> str:
+def source_excerpt(rng: Random, files: Sequence[Path], *, max_characters: int = 1800) -> str:
     """Consecutive lines of one file, from a random line on."""
     text = rng.choice(files).read_text(encoding="utf-8", errors="ignore")
     lines = text.splitlines(keepends=True)

@@ -18,13 +18,13 @@ TASKS: dict[str, Callable[[Random, Split], Conversation]] = {
 """The task families with held-out prompts."""
 
 SHARES: dict[str, float] = {
-    "arithmetic": 0.27,
-    "code": 0.16,
-    "tools": 0.17,
-    "prose": 0.13,
-    "chat": 0.12,
-    "copying": 0.08,
-    "source": 0.05,
+    "arithmetic": 0.24,
+    "code": 0.14,
+    "tools": 0.16,
+    "prose": 0.11,
+    "chat": 0.11,
+    "copying": 0.18,
+    "source": 0.04,
     "topic": 0.02,
 }
 """Share of documents, not of tokens: excerpts and tool conversations are several times longer than the rest."""
