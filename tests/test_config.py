@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from dspine_cluster.config import (
+    DrafterServiceConfig,
+    DraftingConfig,
+    EngineConfig,
+    ModelSource,
+    VerifierConfig,
+    parse_config,
+    parse_verify,
+)
+from dspine_cluster.errors import ConfigError
+
+
+def test_nested_values_become_frozen_dataclasses() -> None:
+    config = parse_config(
+        VerifierConfig, {"target": {"name": "/models/x"}, "engine": {"max_running_requests": 2}}
+    )
+    assert config.target == ModelSource("/models/x")
+    assert config.engine.max_running_requests == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"engin": {}}, "engin"),
+        ({"engine": {"max_runing_requests": 2}}, "max_runing_requests"),
+        ({"engine": {"dtype": "float16"}}, "dtype"),
+        ({"engine": {"prefill_chunk_tokens": 100}}, "prefill_chunk_tokens"),
+        ({"engine": {"max_batch_tokens": 64}}, "max_batch_tokens"),
+        ({"engine": {"memory_fraction": 0}}, "memory_fraction"),
+        ({"drafting": {"verify": "fixed:16"}}, "fixed:16"),
+        ({"drafting": {"late_factor": 0.5}}, "late_factor"),
+    ],
+)
+def test_unknown_keys_and_values_out_of_range_are_refused_by_name(
+    values: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        parse_config(VerifierConfig, values)
+
+
+@pytest.mark.parametrize(
+    ("setting", "length"), [("off", 0), ("fixed:0", 0), ("fixed:7", 7), ("fixed:15", 15)]
+)
+def test_a_verify_setting_gives_the_longest_verify_length(setting: str, length: int) -> None:
+    assert parse_verify(setting) == length
+
+
+@pytest.mark.parametrize("setting", ["", "fixed", "fixed:", "fixed:-1", "fixed:1.5", "dynamic", "OFF"])
+def test_other_verify_settings_are_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="verify"):
+        parse_verify(setting)
+
+
+def test_defaults_are_valid() -> None:
+    assert parse_config(VerifierConfig, {}) == VerifierConfig()
+    assert EngineConfig().max_batch_tokens >= EngineConfig().max_running_requests + 64
+    assert DraftingConfig().verify == "fixed:15"
+
+
+def test_a_drafter_replica_needs_an_endpoint() -> None:
+    with pytest.raises(ConfigError, match="endpoints"):
+        parse_config(DrafterServiceConfig, {})

@@ -1,0 +1,131 @@
+"""Unseeded sampling through the whole loop has exactly the target's distribution, whatever the drafter's is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dspine_cluster.models.cache import SequenceCache
+from dspine_cluster.models.target import TargetModel
+from dspine_cluster.transport.messages import DraftItem, Proposals
+from dspine_cluster.types import SamplingParams
+from tests.verifier.harness import (
+    MASK,
+    LoopHarness,
+    ScriptedChannel,
+    hybrid_config,
+    make_request,
+    random_target,
+)
+
+PROMPT = (17, 201, 33, 8)
+NUM_TOKENS = 3
+NUM_SAMPLES = 2500
+CASES = {
+    "temperature 1, top-k": SamplingParams(temperature=1.0, top_k=4),
+    "temperature 0.7, top-k, top-p": SamplingParams(temperature=0.7, top_k=6, top_p=0.9),
+}
+
+
+@pytest.fixture(scope="module")
+def target() -> TargetModel:
+    target = random_target(hybrid_config(), seed=12)
+    target.lm_head_weight.mul_(0.4)  # flatter, so that several tokens are likely
+    return target
+
+
+def next_token_probs(
+    target: TargetModel, tokens: Sequence[int], params: SamplingParams
+) -> list[tuple[int, float]]:
+    """The definition, for top-k then top-p."""
+    ids = torch.tensor(tokens)
+    with torch.no_grad():
+        output = target(ids, torch.arange(len(ids)), SequenceCache(1, len(ids)))
+        logits: Tensor = target.logits(output.hidden[-1:])[0].double() / params.temperature
+    logits[MASK] = -torch.inf
+    top = logits.topk(params.top_k)
+    probs = top.values.softmax(-1)
+    num_kept = int((probs.cumsum(-1) - probs < params.top_p).sum())
+    probs = probs[:num_kept] / probs[:num_kept].sum()
+    return list(zip(top.indices.tolist(), probs.tolist(), strict=False))
+
+
+def exact_distribution(
+    target: TargetModel, params: SamplingParams, prefix: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    if len(prefix) == NUM_TOKENS:
+        yield prefix, 1.0
+        return
+    for token, prob in next_token_probs(target, (*PROMPT, *prefix), params):
+        for tokens, rest in exact_distribution(target, params, (*prefix, token)):
+            yield tokens, prob * rest
+
+
+class NoisyDrafter(ScriptedChannel):
+    """Samples from a distribution of its own over tokens that the target finds likely, and some that it does not."""
+
+    def __init__(self, likely: Sequence[int]) -> None:
+        super().__init__(lambda item: None)
+        self._random = np.random.default_rng(1)
+        others = [t for t in range(250) if t not in likely]
+        self._candidates = np.array([*likely, *others][:16], dtype=np.int32)
+
+    def _answer(self, item: DraftItem) -> None:
+        q = self._random.dirichlet(np.full(16, 0.5), size=15).astype(np.float32)
+        picks = [self._random.choice(16, p=row.astype(np.float64) / row.sum(dtype=np.float64)) for row in q]
+        candidates = np.broadcast_to(self._candidates, (1, 15, 16)).copy()
+        tokens = self._candidates[picks][None]
+        confidence = q[range(15), picks][None]
+        self._inbox.append(
+            Proposals([item.uid], [item.round], tokens, candidates, q[None], confidence, 0.001)
+        )
+
+
+def p_value(counts: Counter[tuple[int, ...]], exact: dict[tuple[int, ...], float]) -> float:
+    """Pearson's chi-square, outcomes that are expected fewer than five times taken together."""
+    total = sum(counts.values())
+    common = {outcome: p for outcome, p in exact.items() if p * total >= 5}
+    observed = [counts[outcome] for outcome in common]
+    expected = [p * total for p in common.values()]
+    if (rest := total - sum(expected)) > 1:
+        observed.append(total - sum(observed))
+        expected.append(rest)
+    statistic = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True))
+    half = torch.tensor([(len(expected) - 1) / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def sample(
+    target: TargetModel, params: SamplingParams, likely: Sequence[int]
+) -> tuple[Counter[tuple[int, ...]], LoopHarness]:
+    harness = LoopHarness(
+        target, channel=NoisyDrafter(likely), seed=3, max_running_requests=32, max_batch_tokens=1024
+    )
+    request = make_request(PROMPT, max_tokens=NUM_TOKENS, sampling=params, ignore_eos=True)
+    return Counter(tuple(r.token_ids) for r in harness.generate([request] * NUM_SAMPLES)), harness
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sampled_text_has_the_target_s_distribution(target: TargetModel, case: str) -> None:
+    params = CASES[case]
+    exact = dict(exact_distribution(target, params))
+    assert sum(exact.values()) == pytest.approx(1.0)
+    likely = [token for token, _ in Counter(token for tokens in exact for token in tokens).most_common(8)]
+    counts, harness = sample(target, params, likely)
+    assert not counts.keys() - exact.keys(), "a token outside the filtered support"
+    metrics = harness.loop.metrics
+    assert 0.05 < metrics.accepted_tokens_total / metrics.verified_tokens_total < 0.9
+    assert p_value(counts, exact) > 0.001
+
+
+def test_the_check_sees_another_temperature(target: TargetModel) -> None:
+    params = CASES["temperature 1, top-k"]
+    other = SamplingParams(temperature=0.7, top_k=4)
+    exact = dict(exact_distribution(target, params))
+    counts, _ = sample(target, other, [tokens[0] for tokens in exact][:8])
+    assert p_value(counts, exact) < 1e-9

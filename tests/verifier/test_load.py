@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dspine_cluster import miniature
+from dspine_cluster.config import EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.errors import CheckpointError, MismatchError
+from dspine_cluster.models.config import parse_target_config
+from dspine_cluster.models.drafter_config import parse_drafter_config
+from dspine_cluster.models.fit import check_fit
+from dspine_cluster.verifier.load import load_tokenizer, load_verifier
+from tests.test_check import DRAFTER_27B, TARGET_27B
+
+SMALL = EngineConfig(max_model_len_tokens=64, pool_tokens=128, max_running_requests=1)
+
+
+def test_a_warm_engine_has_all_its_slots() -> None:
+    engine = load_verifier(VerifierConfig(engine=SMALL)).engine
+    assert engine.state_pool.num_free == engine.state_pool.num_slots == 1
+
+
+def test_without_a_drafter_no_features_are_kept() -> None:
+    loaded = load_verifier(VerifierConfig(drafter=ModelSource("none"), engine=SMALL))
+    assert loaded.drafter_config is None
+    assert loaded.engine.feature_pool.rows.shape[1] == 0
+    assert loaded.hello.drafter == "none"
+
+
+def test_drafters_of_one_target_differ_in_the_drafter_s_fingerprint_alone() -> None:
+    first, second = (
+        load_verifier(VerifierConfig(drafter=ModelSource(name), engine=SMALL)).hello
+        for name in ("miniature-dspine", "miniature-dflash")
+    )
+    assert first.drafter != second.drafter
+    assert (first.target, first.tokenizer) == (second.target, second.tokenizer)
+
+
+def test_taps_beyond_the_target_s_layers_are_refused() -> None:
+    drafter = parse_drafter_config(
+        DRAFTER_27B | {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 64]}}
+    )
+    with pytest.raises(MismatchError, match=r"\[64\] lie beyond the target's 64 layers"):
+        check_fit(parse_target_config(TARGET_27B), drafter)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path)
+
+
+def test_the_miniature_s_tokenizer_ends_with_the_mask_token() -> None:
+    tokenizer = load_tokenizer(miniature.folder("target"))
+    config = load_verifier(VerifierConfig(engine=SMALL)).drafter_config
+    assert config is not None
+    assert config.mask_token_id == tokenizer.get_vocab_size() - 1
