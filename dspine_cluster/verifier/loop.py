@@ -114,6 +114,7 @@ class VerifierLoop:
         self.drafters.receive()
         plan = self._plan()
         if plan.is_empty:
+            self._update_gauges()
             return self.drafters.wait_s(self.streams.decoding)
         started_s = self._clock()
         decisions = self._passes.run(plan, self._drafted)
