@@ -10,6 +10,8 @@ from dspine_cluster.errors import RequestError
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 
 _DEFAULT_COMPLETION_TOKENS = 16
+_MIN_TEMPERATURE = 1e-5
+"""Below it sampling is greedy: logits divided by less are no finite numbers any more."""
 
 
 def generate_requests(
@@ -132,8 +134,9 @@ def _logit_bias(body: GenerationOptions, limits: ApiLimits) -> tuple[tuple[int, 
 def _sampling(
     body: GenerationOptions, choice: int, logit_bias: tuple[tuple[int, float], ...]
 ) -> SamplingParams:
+    temperature = _or(body.temperature, 1.0)
     return SamplingParams(
-        temperature=_or(body.temperature, 1.0),
+        temperature=0.0 if temperature < _MIN_TEMPERATURE else temperature,
         top_k=max(body.top_k or 0, 0),
         top_p=_or(body.top_p, 1.0),
         min_p=body.min_p or 0.0,

@@ -53,6 +53,7 @@ def assert_openai_shape(body: object) -> dict[str, object]:
         ({"presence_penalty": 3}, "presence_penalty"),
         ({"frequency_penalty": -3}, "frequency_penalty"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-40}, "repetition_penalty"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 10**30}, "messages"),
         ({"max_completion_tokens": -1}, "max_completion_tokens"),

@@ -68,6 +68,12 @@ def test_temperature_zero_is_not_taken_for_missing() -> None:
     assert request.sampling.is_greedy
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-46, 9e-6])
+def test_a_temperature_too_small_to_divide_by_is_greedy(temperature: float) -> None:
+    [request] = generate_requests(text(temperature=temperature), "id", [PROMPT], LIMITS)
+    assert request.sampling.is_greedy
+
+
 def test_choices_of_a_seeded_prompt_have_seeds_of_their_own() -> None:
     requests = generate_requests(text(seed=2**63 - 1, n=2), "id", [PROMPT], LIMITS)
     assert [request.sampling.seed for request in requests] == [2**63 - 1, -(2**63)]
