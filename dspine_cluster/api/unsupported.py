@@ -13,6 +13,7 @@ from dspine_cluster.errors import RequestError
 _logger = logging.getLogger(__name__)
 _logged: set[str] = set()
 _MAX_LOGGED_NAMES = 1000
+_MAX_NAME_CHARS = 100
 
 _HARMLESS_VALUES: Mapping[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
@@ -89,6 +90,7 @@ def _is_one_of(value: Any, harmless: tuple[Any, ...]) -> bool:
 
 
 def _log_once(name: str) -> None:
+    name = name[:_MAX_NAME_CHARS]  # strangers choose it, and it is kept
     if name not in _logged and len(_logged) < _MAX_LOGGED_NAMES:
         _logged.add(name)
-        _logger.warning("Ignored unknown request field %.100r; it has no effect here.", name)
+        _logger.warning("Ignored unknown request field %r; it has no effect here.", name)

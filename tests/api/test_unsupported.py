@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from dspine_cluster.api import unsupported
 from dspine_cluster.api.schema import ChatCompletionRequest
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.errors import RequestError
@@ -71,3 +72,12 @@ def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         check_extra_fields(chat({name: 1}))
         check_extra_fields(chat({name: 2}))
     assert [name in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_little_of_a_long_unknown_name_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    name = uuid.uuid4().hex + "x" * 100_000
+    with caplog.at_level(logging.WARNING):
+        check_extra_fields(chat({name: 1}))
+    assert name[:32] in caplog.text
+    assert len(caplog.text) < 1000
+    assert all(len(kept) <= 100 for kept in unsupported._logged)
