@@ -44,7 +44,10 @@ class VerifierMetrics:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if isinstance(value, Counter):
-                figures |= {f"{name}{{position={position}}}": count for position, count in value.items()}
+                # Copied in one go: the loop's thread may count a new position meanwhile.
+                figures |= {
+                    f"{name}{{position={position}}}": count for position, count in dict(value).items()
+                }
             else:
                 figures[name] = value
         return figures

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from dspine_cluster.observability.metrics import VerifierMetrics
+
+
+def test_positions_are_counted_up_to_what_was_verified_and_accepted() -> None:
+    metrics = VerifierMetrics()
+    metrics.note_round(num_proposed=15, num_verified=3, num_accepted=1, num_committed=2)
+    metrics.note_round(num_proposed=15, num_verified=2, num_accepted=2, num_committed=3)
+    figures = metrics.snapshot()
+    verified = [figures[f"verified_tokens_per_position_total{{position={j}}}"] for j in (1, 2, 3)]
+    accepted = [figures[f"accepted_tokens_per_position_total{{position={j}}}"] for j in (1, 2)]
+    assert (verified, accepted) == ([2, 2, 1], [2, 1])
+    assert figures["verified_tokens_total"] == sum(verified)
+    assert figures["accepted_tokens_total"] == sum(accepted)
+    assert figures["committed_tokens_total"] == 5
+
+
+@pytest.fixture
+def frequent_thread_switches() -> Iterator[None]:
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.usefixtures("frequent_thread_switches")
+def test_a_snapshot_can_be_taken_while_new_positions_are_counted() -> None:
+    metrics = VerifierMetrics()
+
+    def count() -> None:
+        for length in range(1500):
+            metrics.note_round(
+                num_proposed=length, num_verified=length, num_accepted=length, num_committed=length
+            )
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    while counting.is_alive():
+        metrics.snapshot()
+    counting.join()
