@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from dspine_cluster.errors import ChannelError, ConfigError
@@ -38,6 +39,7 @@ class DrafterConnector:
         self._condition = threading.Condition()
         self._wanted: list[str] = []
         self._connected: set[str] = set()
+        self._next_try_s: dict[str, float] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="drafter-connector", daemon=True)
 
@@ -55,6 +57,7 @@ class DrafterConnector:
         with self._condition:
             self._wanted = list(endpoints)
             self._connected &= set(self._wanted)
+            self._next_try_s = {e: t for e, t in self._next_try_s.items() if e in self._wanted}
             self._condition.notify()
 
     def lost(self, endpoint: str) -> None:
@@ -64,21 +67,26 @@ class DrafterConnector:
             self._condition.notify()
 
     def _run(self) -> None:
-        while True:
+        while (endpoint := self._await_due()) is not None:
+            pause_s = self._try(endpoint)
             with self._condition:
+                if endpoint in self._wanted:
+                    self._next_try_s[endpoint] = time.monotonic() + pause_s
+
+    def _await_due(self) -> str | None:
+        """The next endpoint to try, when its time has come; None when the connector stops."""
+        with self._condition:
+            while not self._stopping:
                 missing = [endpoint for endpoint in self._wanted if endpoint not in self._connected]
-                if not missing and not self._stopping:
-                    self._condition.wait()
-                    continue
-                if self._stopping:
-                    return
-            pauses = [self._try(endpoint) for endpoint in missing]
-            with self._condition:
-                if not self._stopping:
-                    self._condition.wait(min(pauses))
+                due = min(missing, key=lambda endpoint: self._next_try_s.get(endpoint, 0.0), default=None)
+                wait_s = None if due is None else self._next_try_s.get(due, 0.0) - time.monotonic()
+                if wait_s is not None and wait_s <= 0.0:
+                    return due
+                self._condition.wait(wait_s)
+            return None
 
     def _try(self, endpoint: str) -> float:
-        """Connect if possible; seconds after which to try again."""
+        """Connect if possible; seconds before which not to try this endpoint again, should it be missing."""
         try:
             channel = connect(parse_endpoint(endpoint), self._hello, self._secret, _CONNECT_TIMEOUT_S)
         except (ChannelError, ConfigError, OSError) as error:
@@ -104,4 +112,4 @@ class DrafterConnector:
                 self._on_channel(endpoint, channel)
             else:
                 channel.close()
-        return 0.0
+        return _RETRY_S

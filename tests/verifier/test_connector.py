@@ -109,6 +109,27 @@ def test_a_drafter_whose_fingerprint_differs_is_a_misfit(endpoint: str, field: s
         assert not calls.channels
 
 
+def test_a_misfit_is_left_alone_while_others_are_tried_again(endpoint: str) -> None:
+    hello = msgspec.structs.replace(DRAFTER, target="other")
+    with connector() as (running, calls), listening(endpoint, hello):
+        running.want([endpoint, endpoint + ".missing"])
+        wait_for(lambda: calls.misfits)
+        time.sleep(0.6)
+        assert calls.misfits == [endpoint]
+
+
+def test_a_drafter_that_always_goes_at_once_is_tried_at_a_pace(endpoint: str) -> None:
+    with connector() as (running, calls), listening(endpoint):
+        started_s = time.monotonic()
+        running.want([endpoint])
+        wait_for(lambda: calls.channels)
+        running.lost(endpoint)
+        wait_for(lambda: len(calls.channels) == 2)
+        running.lost(endpoint)
+        wait_for(lambda: len(calls.channels) == 3)
+        assert time.monotonic() - started_s >= 0.5
+
+
 def test_a_malformed_endpoint_does_not_keep_others_from_being_connected(endpoint: str) -> None:
     with connector() as (running, calls), listening(endpoint):
         running.want(["nonsense", endpoint])
