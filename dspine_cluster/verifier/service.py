@@ -7,15 +7,16 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from queue import Empty, SimpleQueue
 
 from dspine_cluster.config import VerifierConfig, parse_verify
 from dspine_cluster.core.verify_length import FixedVerifyLength
-from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.types import GenerateRequest, RoundOutput
+from dspine_cluster.verifier.admission import admit
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
@@ -81,9 +82,9 @@ class VerifierService:
 
     def stop(self) -> None:
         """End the loop; requests that still run fail with EngineStoppedError."""
+        self._connector.stop()  # first, so that no channel comes that nobody would close
         self._stopping = True
         self._wake.set()
-        self._connector.stop()
         self._thread.join()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
@@ -94,15 +95,20 @@ class VerifierService:
             OverloadedError: too many requests wait.
             EngineStoppedError: the loop has ended.
         """
-        request = self._check(request)
+        admitted = admit(
+            request, vocab_size=self._vocab_size, max_model_len_tokens=self._config.max_model_len_tokens
+        )
+        if len(self._sinks) >= self._config.max_running_requests + self._config.max_waiting_requests:
+            raise OverloadedError("too many requests wait for this replica")
         uid = next(self._uids)
         sink = _Sink(asyncio.get_running_loop(), asyncio.Queue())
         self._sinks[uid] = sink
-        self._command(lambda: self._loop.submit(uid, request))
+        self._command(lambda: self._loop.submit(uid, admitted))
         try:
+            # Asked after the sink is known: a loop that ends from here on tells the sink itself.
+            if self._failure is not None or self._stopping:
+                raise EngineStoppedError("the engine loop has ended")
             while True:
-                if self._failure is not None or self._stopping:
-                    raise EngineStoppedError("the engine loop has ended")
                 item = await sink.queue.get()
                 if isinstance(item, Exception):
                     raise item
@@ -135,30 +141,6 @@ class VerifierService:
         }
         return {**self._loop.metrics.snapshot(), **fallbacks, "connected_drafters": drafters.num_connected}
 
-    def _check(self, request: GenerateRequest) -> GenerateRequest:
-        limit = self._config.max_model_len_tokens
-        num_prompt = len(request.prompt_ids)
-        if not num_prompt:
-            raise RequestError("the prompt is empty", param="prompt")
-        if num_prompt >= limit:
-            raise RequestError(
-                f"the prompt has {num_prompt} tokens; with at least one output token this model takes {limit}",
-                param="messages",
-                code="context_length_exceeded",
-            )
-        if not all(
-            0 <= token < self._vocab_size for token in (*request.prompt_ids, *request.forced_output_ids)
-        ):
-            raise RequestError(f"token ids must lie in [0, {self._vocab_size})", param="prompt")
-        max_tokens = min(request.stop.max_tokens, limit - num_prompt)
-        if len(request.forced_output_ids) >= max_tokens:
-            raise RequestError(
-                "forced_output_ids leave no token to generate within max_tokens", param="max_tokens"
-            )
-        if len(self._sinks) >= self._config.max_running_requests + self._config.max_waiting_requests:
-            raise OverloadedError("too many requests wait for this replica")
-        return replace(request, stop=replace(request.stop, max_tokens=max_tokens))
-
     def _run(self) -> None:
         try:
             while not self._stopping:
@@ -172,8 +154,9 @@ class VerifierService:
             self._failure = error
             _logger.exception("the engine loop failed; this replica must be restarted")
         finally:
-            self._loop.drafters.close()
             self._fail_all()
+            self._run_commands()
+            self._loop.drafters.close()
 
     def _run_commands(self) -> None:
         while True:
