@@ -67,10 +67,10 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], None]:
-    """Waits up to two seconds for a condition that another thread brings about."""
+    """Waits up to ten seconds for a condition that another thread brings about."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + 10.0
         while not condition():
             assert time.monotonic() < deadline, "the condition never came true"
             time.sleep(0.005)
