@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dspine_cluster.engine.batch import PackedBatch, Segment
+from dspine_cluster.core.page_pool import slot_of
+from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.types import PAGE_TOKENS
 
 
 class Engine:
@@ -59,14 +60,13 @@ class Engine:
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Raw logits `[rows, vocab_size]` float32 of final hidden states."""
-        return self.target.logits(hidden)
+        """Raw logits `[rows, vocab_size]` float32 of final hidden states, padded so that few rows give the same."""
+        padded = F.pad(hidden, (0, 0, 0, max(0, MIN_ROWS - len(hidden))))
+        return self.target.logits(padded)[: len(hidden)]
 
     def read_features(self, pages: Sequence[int], start: int, end: int) -> npt.NDArray[np.uint8]:
         """Raw feature rows of positions start .. end - 1 of a request: uint8 `[end - start, row_bytes]`."""
-        index = torch.tensor(
-            [pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in range(start, end)]
-        )
+        index = torch.tensor([slot_of(pages, position) for position in range(start, end)])
         rows = self.feature_pool.rows[index.to(self.feature_pool.rows.device)].cpu()
         raw: npt.NDArray[np.uint8] = rows.view(torch.uint8).numpy()
         return raw

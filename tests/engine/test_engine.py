@@ -116,6 +116,13 @@ def test_single_rows_are_computed_as_in_larger_batches(target: TargetModel) -> N
         torch.testing.assert_close(row, rows[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("num_rows", [1, 2, 3])
+def test_logits_of_few_rows_are_computed_as_those_of_more(target: TargetModel, num_rows: int) -> None:
+    engine = fresh_engine(target)
+    hidden = torch.randn(4, target.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(engine.logits(hidden[:num_rows]), engine.logits(hidden)[:num_rows])
+
+
 def test_features_are_read_as_they_were_written_across_page_borders(target: TargetModel) -> None:
     tokens = [t % 200 for t in range(50)]
     engine = fresh_engine(target)
