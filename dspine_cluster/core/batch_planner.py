@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dspine_cluster.core.session import Phase, Session, num_pages_for
+from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.core.session import Phase, Session
 
 CHUNK_GRID_TOKENS = 64
 """Prefill chunks end at multiples of this or at the end of the prompt, whatever the load, so that the same prompt is
@@ -39,6 +40,12 @@ class ChunkPlan:
     num_tokens: int
     num_new_pages: int
     """Pages for all its uncomputed tokens, given when it is admitted, so that prefill never stalls on memory."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """The chunk's tokens. Asked before it is run."""
+        start = self.session.num_computed
+        return self.session.tokens[start : start + self.num_tokens]
 
     @property
     def completes_prefill(self) -> bool:

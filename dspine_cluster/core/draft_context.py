@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dspine_cluster.core.page_pool import PagePool
+from dspine_cluster.core.page_pool import PagePool, slot_of
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.types import PAGE_TOKENS
 
@@ -94,8 +94,7 @@ class DraftContextTable(Generic[K]):
                 first = max(oldest, number * PAGE_TOKENS)
         if first < end:
             record.positions.add(first, end)
-        slots = [record.pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in range(first, end)]
-        return Placement(first, slots)
+        return Placement(first, [slot_of(record.pages, position) for position in range(first, end)])
 
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:
         """The context of a draft at `anchor_position`; None if the position before it is missing."""

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+
+from dspine_cluster.types import PAGE_TOKENS
+
+
+def num_pages_for(num_tokens: int) -> int:
+    """Pages that hold `num_tokens` tokens."""
+    return -(-num_tokens // PAGE_TOKENS)
+
+
+def slot_of(pages: Sequence[int] | Mapping[int, int], position: int) -> int:
+    """Where a request's `position` is stored, page * 16 + offset; `pages[i]` holds positions 16 i .. 16 i + 15."""
+    return pages[position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
 
 
 class PagePool:

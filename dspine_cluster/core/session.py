@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, Usage
+from dspine_cluster.types import GenerateRequest, Usage
 
 
 class Phase(Enum):
@@ -54,10 +54,6 @@ class Session:
     def num_output(self) -> int:
         """Output tokens, forced ones included; also the output position of the next token."""
         return len(self.tokens) - self.num_prompt
-
-    @property
-    def output_ids(self) -> Sequence[int]:
-        return self.tokens[self.num_prompt :]
 
     @property
     def anchor(self) -> int:
@@ -123,8 +119,3 @@ class Session:
         self.state_slot = None
         self.round += 1
         return released
-
-
-def num_pages_for(num_tokens: int) -> int:
-    """Pages that hold `num_tokens` tokens."""
-    return -(-num_tokens // PAGE_TOKENS)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dspine_cluster.core.page_pool import num_pages_for, slot_of
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.models.cache import GatedDeltaWeights
-from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import gated_delta, paged_attention
 
 MIN_ROWS = 4
@@ -28,6 +28,10 @@ class Segment:
     """Pages of the request; they cover the segment's last position."""
     state_slot: int
 
+    @property
+    def positions(self) -> range:
+        return range(self.start, self.start + len(self.tokens))
+
 
 class SegmentGroup:
     """Segments that run through the same form of the recurrent layers: blocks (replay) or prefill chunks."""
@@ -41,7 +45,7 @@ class SegmentGroup:
         self.state_slots = torch.tensor(
             [segment.state_slot for segment in segments], device=device
         )  # [batch]
-        num_pages = [-(-(segment.start + len(segment.tokens)) // PAGE_TOKENS) for segment in segments]
+        num_pages = [num_pages_for(segment.positions.stop) for segment in segments]
         table = [
             [*s.pages[:n], *[0] * (max(num_pages) - n)] for s, n in zip(segments, num_pages, strict=True)
         ]
@@ -81,13 +85,13 @@ class PackedBatch:
         self._blocks = SegmentGroup(blocks, 0, device) if blocks else None
         num_block_rows = self._blocks.num_rows if self._blocks else 0
         self._chunks = SegmentGroup(chunks, num_block_rows, device) if chunks else None
+        if self._blocks is not None:
+            # The same in every layer, and asking a device how many are pending waits for it.
+            self._num_pending = state_pool.num_pending[self._blocks.state_slots]  # [num_blocks]
+            self._max_pending = int(self._num_pending.max())
         tokens = [token for segment in segments for token in segment.tokens]
-        positions = [
-            p for segment in segments for p in range(segment.start, segment.start + len(segment.tokens))
-        ]
-        slots = [
-            s.pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for s in segments for p in _span(s)
-        ]
+        positions = [p for segment in segments for p in segment.positions]
+        slots = [slot_of(segment.pages, p) for segment in segments for p in segment.positions]
         self.num_tokens = len(tokens)
         padding = [0] * max(0, MIN_ROWS - len(tokens))
         self.tokens = torch.tensor([*tokens, *padding], device=device)  # [num_rows]
@@ -133,8 +137,7 @@ class PackedBatch:
     ) -> Tensor:
         pool, slots = self._state_pool, group.state_slots
         new_qkv, new_a, new_b = group.pad(mixed_qkv), group.pad(a), group.pad(b)
-        num_pending = pool.num_pending[slots]
-        width = int(num_pending.max())
+        width = self._max_pending
         out, state, conv_state = gated_delta.verify(
             new_qkv,
             new_a,
@@ -149,7 +152,7 @@ class PackedBatch:
             pending_qkv=pool.pending_qkv[layer, slots, :width],
             pending_a=pool.pending_a[layer, slots, :width],
             pending_b=pool.pending_b[layer, slots, :width],
-            num_pending=num_pending,
+            num_pending=self._num_pending,
         )
         pool.state[layer, slots] = state
         pool.conv_state[layer, slots] = conv_state
@@ -185,7 +188,3 @@ class PackedBatch:
         pool.state[layer, slots] = state
         pool.conv_state[layer, slots] = conv_state
         return group.unpad(out)
-
-
-def _span(segment: Segment) -> range:
-    return range(segment.start, segment.start + len(segment.tokens))

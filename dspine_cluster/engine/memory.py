@@ -8,7 +8,7 @@ import psutil
 import torch
 
 from dspine_cluster.config import EngineConfig
-from dspine_cluster.core.session import num_pages_for
+from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.models.config import TargetConfig

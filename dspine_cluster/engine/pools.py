@@ -33,14 +33,8 @@ class KvPool:
     @staticmethod
     def page_bytes(config: TargetConfig, dtype: torch.dtype) -> int:
         """Bytes of one page over all layers."""
-        return (
-            2
-            * config.num_attention_layers
-            * PAGE_TOKENS
-            * config.num_kv_heads
-            * config.head_dim
-            * dtype.itemsize
-        )
+        token = config.num_attention_layers * config.num_kv_heads * config.head_dim * dtype.itemsize
+        return 2 * PAGE_TOKENS * token
 
 
 @dataclass(frozen=True)

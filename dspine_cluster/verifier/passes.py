@@ -39,10 +39,7 @@ class PassRunner:
                 _segment(b.session, [b.session.anchor, *p])
                 for b, p in zip(plan.blocks, proposals, strict=True)
             ],
-            [
-                _segment(c.session, c.session.tokens[c.session.num_computed :][: c.num_tokens])
-                for c in plan.chunks
-            ],
+            [_segment(chunk.session, chunk.tokens) for chunk in plan.chunks],
         )  # [num_tokens, hidden_size]
         num_block_rows = sum(1 + len(tokens) for tokens in proposals)
         completing = list(_completing_chunks(plan, num_block_rows))

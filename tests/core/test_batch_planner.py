@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.core.batch_planner import CHUNK_GRID_TOKENS, BatchPlan, Budget, plan_batch
-from dspine_cluster.core.session import Phase, Session, num_pages_for
+from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dspine_cluster.core.page_pool import PagePool
+from dspine_cluster.core.page_pool import PagePool, num_pages_for, slot_of
 
 NUM_PAGES = 12
 
@@ -88,3 +88,14 @@ def test_releasing_or_sharing_a_free_page_is_our_bug() -> None:
         pool.release([0])
     with pytest.raises(AssertionError, match="cannot be shared"):
         pool.share([0])
+
+
+@given(st.integers(0, 10_000))
+def test_pages_hold_their_tokens_and_no_page_is_spare(num_tokens: int) -> None:
+    pages = num_pages_for(num_tokens)
+    assert 16 * (pages - 1) < num_tokens <= 16 * pages
+
+
+def test_consecutive_positions_fill_a_page_before_the_next() -> None:
+    slots = [slot_of([7, 2], position) for position in range(32)]
+    assert slots == [*range(7 * 16, 8 * 16), *range(2 * 16, 3 * 16)]

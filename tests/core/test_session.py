@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.session import Phase, Session, num_pages_for
+from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 
 
@@ -61,9 +61,3 @@ def test_a_round_cannot_accept_more_than_it_verified() -> None:
     prefill(session)
     with pytest.raises(AssertionError):
         session.commit_round([1, 2], num_proposed=15, num_verified=0, num_accepted=1)
-
-
-@given(st.integers(0, 10_000))
-def test_pages_hold_their_tokens_and_no_page_is_spare(num_tokens: int) -> None:
-    pages = num_pages_for(num_tokens)
-    assert 16 * (pages - 1) < num_tokens <= 16 * pages
