@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.memory import PoolBytes
 from dspine_cluster.errors import DspineError
 from dspine_cluster.models.config import TargetConfig
@@ -114,7 +115,6 @@ def plan_memory(target: TargetConfig, drafter: DrafterConfig | None, dtype: torc
     shapes = expected_shapes(drafter) if drafter else {}
     on_verifier = sum(prod(shape) for name, shape in shapes.items() if name.startswith(_ON_VERIFIER))
     num_drafter = sum(map(prod, shapes.values()))
-    context = 2 * drafter.num_layers * drafter.num_kv_heads * drafter.head_dim if drafter else 0
     head = target.vocab_size * target.hidden_size
     return MemoryPlan(
         target_weights=_num_target_parameters(target) * dtype.itemsize,
@@ -125,7 +125,7 @@ def plan_memory(target: TargetConfig, drafter: DrafterConfig | None, dtype: torc
         pending_per_request=unit.pending,
         drafter_weights=(num_drafter - on_verifier) * dtype.itemsize,
         shared_weights=(head if target.tie_word_embeddings else 2 * head) * dtype.itemsize if drafter else 0,
-        context_per_token=context * dtype.itemsize,
+        context_per_token=DraftPool.page_bytes(drafter, dtype) // PAGE_TOKENS if drafter else 0,
     )
 
 

@@ -186,7 +186,7 @@ def _layer_types(config_json: Mapping[str, Any], num_layers: int, is_hybrid: boo
     if config_json.get("layer_types") is not None:
         layer_types = tuple(_read(config_json, "layer_types", (list, tuple)))
     elif is_hybrid:
-        interval = config_json.get("full_attention_interval", 4)
+        interval = _read_count({"full_attention_interval": 4, **config_json}, "full_attention_interval")
         layer_types = tuple(
             LINEAR_ATTENTION if (i + 1) % interval else FULL_ATTENTION for i in range(num_layers)
         )

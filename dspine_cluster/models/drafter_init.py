@@ -65,11 +65,6 @@ def build_feature_projector(config: DrafterConfig, *, seed: int) -> FeatureProje
     return projector
 
 
-def initial_codes(lm_head: Tensor, rank: int) -> Tensor:
-    """Token codes float32 `[vocab_size, rank]` of `transfer_space`."""
-    return transfer_space(lm_head, rank).codes
-
-
 def transfer_space(lm_head: Tensor, rank: int) -> TransferSpace:
     """PCA-whiten the normalised, mean-removed rows of `lm_head` `[vocab_size, hidden_size]` to `rank` directions.
 

@@ -19,29 +19,14 @@ from dspine_cluster.models.config import (
 from dspine_cluster.models.folder import (
     CONFIG_FILE,
     WEIGHTS_FILE,
-    fingerprint,
     read_headers,
     read_json,
     read_tensors,
-    resolve_model,
-    tokenizer_fingerprint,
     weight_files,
 )
 from dspine_cluster.models.qwen3 import make_qwen3
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
-
-__all__ = [
-    "build_target",
-    "fingerprint",
-    "load_target",
-    "make_target",
-    "read_target_config",
-    "read_tensors",
-    "resolve_model",
-    "save_target",
-    "tokenizer_fingerprint",
-]
 
 SKIPPED_PREFIXES = ("visual.", "model.visual.", "mtp.", "model.mtp.")
 NAMES_SHOWN = 8

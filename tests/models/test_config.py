@@ -94,6 +94,8 @@ def test_a_missing_key_is_named(key: str) -> None:
         ("num_attention_heads", 3),
         ("linear_num_value_heads", 5),
         ("layer_types", ["full_attention"]),
+        ("full_attention_interval", 0),
+        ("full_attention_interval", "4"),
         ("layer_types", ["sliding_attention"] * 8),
         ("hidden_act", "gelu"),
         ("attn_output_gate", False),

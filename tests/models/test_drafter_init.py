@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from dspine_cluster.errors import ConfigError
-from dspine_cluster.models.drafter_init import build_drafter, initial_codes, transfer_space
+from dspine_cluster.models.drafter_init import build_drafter, transfer_space
 from dspine_cluster.models.dspine import DSpine
 from tests.models.drafter_cases import small_config
 
@@ -20,7 +20,7 @@ def test_codes_are_the_unit_rows_of_the_whitened_head() -> None:
     left, _, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
     whitened = torch.from_numpy(left[:, :12]).float()
     expected = F.normalize(whitened, dim=-1)
-    codes = initial_codes(LM_HEAD, 12)
+    codes = transfer_space(LM_HEAD, 12).codes
     torch.testing.assert_close(codes.norm(dim=-1), torch.ones(80))
     # Directions have no sign of their own, but similarities of codes do.
     torch.testing.assert_close(codes @ codes.T, expected @ expected.T, atol=1e-4, rtol=0)
@@ -48,7 +48,7 @@ def test_a_new_dspine_drafter_starts_as_its_backbone_with_readouts_on_the_direct
     drafter = build_drafter(small_config(), embedding=LM_HEAD, lm_head=LM_HEAD, seed=0)
     assert isinstance(drafter, DSpine)
     assert bool(drafter.transfer_ready)
-    torch.testing.assert_close(drafter.transfer_codes, initial_codes(LM_HEAD, 12))
+    torch.testing.assert_close(drafter.transfer_codes, transfer_space(LM_HEAD, 12).codes)
     for layer in range(3):
         weights = drafter.injection.weights(layer)
         assert not weights.write.any()
