@@ -12,12 +12,9 @@ async def within(timeout_s: float, response: Any) -> Any:
     Raises:
         TimeoutError: no replica answered in time.
     """
-
-    async def wait() -> Any:
-        return await response
-
     try:
-        return await asyncio.wait_for(wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await response
     except (TimeoutError, asyncio.CancelledError):
         response.cancel()
         raise

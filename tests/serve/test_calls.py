@@ -44,3 +44,13 @@ async def test_a_call_is_cancelled_with_its_caller() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert response.is_cancelled
+
+
+@pytest.mark.parametrize("num_turns", range(5))
+async def test_a_cancellation_is_not_lost_when_it_meets_the_answer(num_turns: int) -> None:
+    task = asyncio.create_task(within(60, Response(0)))
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+    if task.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await task
