@@ -113,7 +113,7 @@ class VerifierConfig:
     """`none` decodes plainly; else its `fc` and `hidden_norm` run on the verifier."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     """Shared by all replicas of an application; both ends of a channel prove that they know it."""
 
 
@@ -128,7 +128,7 @@ class DrafterServiceConfig:
     drafter: ModelSource = ModelSource("miniature-dspine")
     endpoints: tuple[str, ...] = ()
     """Where verifiers connect: `unix:/absolute/path` on this node, `tcp:host:port` from others; port 0 chooses."""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     """See `VerifierConfig`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"

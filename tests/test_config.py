@@ -64,3 +64,12 @@ def test_defaults_are_valid() -> None:
 def test_a_drafter_replica_needs_an_endpoint() -> None:
     with pytest.raises(ConfigError, match="endpoints"):
         parse_config(DrafterServiceConfig, {})
+
+
+def test_secrets_are_not_shown() -> None:
+    secret = "a secret of an application"
+    configs = (
+        VerifierConfig(secret=secret),
+        DrafterServiceConfig(endpoints=("tcp:127.0.0.1:0",), secret=secret),
+    )
+    assert not any(secret in repr(config) for config in configs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import ray
@@ -27,7 +27,7 @@ class DrafterConfig:
     engine: EngineConfig
     """The verifiers'; features come in its dtype."""
     args: DrafterArgs
-    secret: str
+    secret: str = field(repr=False)
 
     def service_config(self, endpoints: tuple[str, ...]) -> DrafterServiceConfig:
         """The configuration of one replica.

@@ -34,3 +34,7 @@ def test_a_replica_listens_where_it_was_placed() -> None:
     assert config().service_config(ENDPOINTS).endpoints == ENDPOINTS
     with pytest.raises(ConfigError, match="endpoint"):
         config().service_config(())
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "s" * 16 not in repr(config())
