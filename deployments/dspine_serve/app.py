@@ -15,6 +15,9 @@ from dspine_serve.ingress import Ingress, IngressConfig
 from dspine_serve.verifier import Verifier
 
 _MAX_ONGOING_REQUESTS = 256
+_MAX_QUEUED_REQUESTS = 1024
+"""Waiting in one proxy or ingress for a replica; the next ones are told to come back later."""
+_BACKPRESSURE = {"status_code": 429, "retry_after_s": 2.0}
 _HEALTH_CHECK_PERIOD_S = 1.0
 _DRAIN_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
@@ -59,6 +62,8 @@ def _deploy(replica: type, args: ReplicaArgs, **options: Any) -> Any:
         name=replica.__name__,
         num_replicas=args.num_replicas,
         max_ongoing_requests=_MAX_ONGOING_REQUESTS,
+        max_queued_requests=_MAX_QUEUED_REQUESTS,
+        backpressure_config=_BACKPRESSURE,
         health_check_period_s=_HEALTH_CHECK_PERIOD_S,
         ray_actor_options={
             "num_cpus": args.num_cpus,

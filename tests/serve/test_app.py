@@ -54,6 +54,15 @@ def test_serve_can_see_how_to_validate_the_arguments() -> None:
     assert inspect.signature(build).parameters["args"].annotation is AppArgs
 
 
+def test_queues_are_bounded_and_a_full_one_tells_to_come_back() -> None:
+    ingress = build(AppArgs())._bound_deployment
+    verifier = ingress.init_args[1]._bound_deployment
+    for deployment in (ingress, verifier):
+        assert deployment.max_queued_requests > 0
+        assert deployment.backpressure_config.status_code == 429
+        assert deployment.backpressure_config.retry_after_s > 0
+
+
 def test_openai_client_streams_a_chat_answer(application: Application) -> None:
     assert stream_text(application.openai, "What is 2 + 3?", max_tokens=24)
 
