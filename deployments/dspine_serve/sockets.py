@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+
+from dspine_cluster.transport.endpoint import remove_dead_socket
 
 _MIN_STALE_AGE_S = 60.0
 """A younger socket may belong to a process that is about to listen."""
@@ -20,19 +22,6 @@ def default_socket_folder() -> Path:
 def remove_stale_sockets(folder: Path) -> None:
     """Removes the sockets of processes that were killed: files at which nobody listens any more."""
     for path in folder.glob("*.sock"):
-        try:
+        with suppress(OSError):  # another drafter was faster, or the socket is another user's
             if path.is_socket() and time.time() - path.lstat().st_mtime > _MIN_STALE_AGE_S:
-                _remove_if_silent(path)
-        except FileNotFoundError:  # another drafter was faster
-            continue
-
-
-def _remove_if_silent(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-        except OSError:
-            return
+                remove_dead_socket(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from dspine_cluster.errors import ChannelError, ConfigError
 
 MAX_UNIX_PATH_BYTES = 99
+_PROBE_TIMEOUT_S = 1.0
 _SEND_BUFFER_BYTES = 512 << 10
 _UNSENT_BYTES = 128 << 10
 """TCP bytes in the kernel that are not yet on their way: a round queues behind no more than these."""
@@ -133,6 +134,22 @@ def remove_socket_file(endpoint: Endpoint) -> None:
             os.unlink(endpoint.path)
 
 
+def remove_dead_socket(path: Path) -> bool:
+    """Remove the file of a Unix socket at which nobody listens any more; False if somebody does.
+
+    Raises:
+        OSError: that cannot be told.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_TIMEOUT_S)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return True
+    return False
+
+
 def _prepare_path(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = path.parent.stat()
@@ -146,11 +163,5 @@ def _prepare_path(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise ChannelError(f"cannot listen at {path}: the path is taken by something that is not a socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-    raise ChannelError(f"cannot listen at {path}: another process does")
+    if not remove_dead_socket(path):
+        raise ChannelError(f"cannot listen at {path}: another process does")
