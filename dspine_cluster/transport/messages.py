@@ -44,7 +44,10 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
 
 
 class Open(Struct, frozen=True, forbid_unknown_fields=True, tag="open"):
-    """A request attaches to the drafter. Uids are never reused on a channel."""
+    """A request attaches to the drafter, once more after a `Close` if it had given up its pages.
+
+    On one channel a uid never names another request: what its `Close` has overtaken is still right.
+    """
 
     uid: Uid
     page_keys: list[Key] = []
