@@ -96,7 +96,7 @@ class Drafters:
         now = self._clock()
         for session, num_proposals in wanted:
             attachment = self._attach(session)
-            if attachment is None or attachment.link.pace.is_resting(now):
+            if attachment is None:
                 continue
             try:
                 attachment.send_latest(self._read_features, self._config.attach_tokens)
@@ -165,13 +165,17 @@ class Drafters:
         self.retain([])
 
     def _attach(self, session: Session) -> Attachment | None:
-        """The session's attachment, made at the drafter with the fewest requests if it has none."""
-        if session.uid in self._attachments:
-            return self._attachments[session.uid]
+        """The session's attachment at a drafter that is not resting, made at the one with the fewest requests if it
+        has none; None when all rest or there is none."""
         now = self._clock()
+        attachment = self._attachments.get(session.uid)
+        if attachment is not None and not attachment.link.pace.is_resting(now):
+            return attachment
         links = [link for link in self._links.values() if not link.pace.is_resting(now)]
         if not links:
             return None
+        if attachment is not None:
+            self.forget(session)
         link = min(links, key=lambda link: len(link.attachments))
         try:
             link.channel.send(Open(session.uid))

@@ -128,6 +128,21 @@ def test_requests_move_to_another_drafter_when_theirs_is_lost(
     assert not second.positions, "every request closed what it opened"
 
 
+def test_requests_move_away_from_a_drafter_that_rests(target: TargetModel, expected: list[list[int]]) -> None:
+    silent, answering = ScriptedChannel(lambda item: None), Recorder(expected)
+    harness = LoopHarness(target)
+    harness.loop.drafters.connect("silent", silent)
+    for uid, prompt in enumerate(PROMPTS):
+        harness.submit(uid, make_request(prompt))
+    harness.step()
+    harness.loop.drafters.connect("answering", answering)
+    harness.run()
+    assert [harness.results[uid].token_ids for uid in range(len(PROMPTS))] == expected
+    assert harness.loop.drafters.fallbacks[Fallback.RESTING] <= len(PROMPTS)
+    assert harness.loop.metrics.accepted_tokens_total > 0
+    assert not silent.positions, "the contexts at the drafter that rests are closed"
+
+
 def test_a_busy_drafter_costs_one_plain_round(target: TargetModel, expected: list[list[int]]) -> None:
     class BusyOnce(ScriptedChannel):
         def __init__(self) -> None:
