@@ -50,7 +50,7 @@ class EngineConfig:
     pool_tokens: int | None = None
     """Tokens that the page pool holds; None sizes it from `memory_fraction` of the free memory."""
     memory_fraction: float = 0.3
-    """Share of the free memory, measured after the weights are loaded, for pages."""
+    """Share of the free memory, measured after the weights are loaded, for pages and recurrent states."""
 
     def __post_init__(self) -> None:
         _require(
@@ -58,7 +58,7 @@ class EngineConfig:
             "prefill_chunk_tokens",
             "be a positive multiple of 64",
         )
-        _require(self.max_model_len_tokens >= 2, "max_model_len_tokens", "be at least 2")
+        _require(self.max_model_len_tokens >= 16, "max_model_len_tokens", "be at least 16")
         _require(self.max_running_requests >= 1, "max_running_requests", "be at least 1")
         _require(self.max_waiting_requests >= 1, "max_waiting_requests", "be at least 1")
         _require(
@@ -97,6 +97,8 @@ class DraftingConfig:
     def __post_init__(self) -> None:
         parse_verify(self.verify)
         _require(self.late_factor >= 1.0, "late_factor", "be at least 1")
+        _require(self.first_deadline_s > 0.0, "first_deadline_s", "be positive")
+        _require(self.breaker_rest_s >= 0.0, "breaker_rest_s", "not be negative")
         _require(self.breaker_failures >= 1, "breaker_failures", "be at least 1")
         _require(self.attach_tokens >= 16, "attach_tokens", "be at least 16")
         _require(self.repair_tokens_per_round >= 16, "repair_tokens_per_round", "be at least 16")
@@ -190,7 +192,8 @@ def limit_threads() -> None:
     """Use one torch thread in this process unless OMP_NUM_THREADS says otherwise: two on shared cores can stall."""
     import torch
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if not os.environ.get("OMP_NUM_THREADS"):  # which torch has read by itself, a list of numbers included
+        torch.set_num_threads(1)
 
 
 def _require(condition: bool, key: str, rule: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from dspine_cluster.config import (
     DrafterServiceConfig,
@@ -8,6 +9,7 @@ from dspine_cluster.config import (
     EngineConfig,
     ModelSource,
     VerifierConfig,
+    limit_threads,
     parse_config,
     parse_verify,
 )
@@ -32,7 +34,10 @@ def test_nested_values_become_frozen_dataclasses() -> None:
         ({"engine": {"max_batch_tokens": 64}}, "max_batch_tokens"),
         ({"engine": {"memory_fraction": 0}}, "memory_fraction"),
         ({"drafting": {"verify": "fixed:16"}}, "fixed:16"),
+        ({"engine": {"max_model_len_tokens": 15}}, "max_model_len_tokens"),
         ({"drafting": {"late_factor": 0.5}}, "late_factor"),
+        ({"drafting": {"first_deadline_s": 0}}, "first_deadline_s"),
+        ({"drafting": {"breaker_rest_s": -1}}, "breaker_rest_s"),
     ],
 )
 def test_unknown_keys_and_values_out_of_range_are_refused_by_name(
@@ -73,3 +78,13 @@ def test_secrets_are_not_shown() -> None:
         DrafterServiceConfig(endpoints=("tcp:127.0.0.1:0",), secret=secret),
     )
     assert not any(secret in repr(config) for config in configs)
+
+
+@pytest.mark.parametrize("setting", ["2", "4,2"])
+def test_a_stated_number_of_threads_is_left_as_torch_read_it(
+    monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    limit_threads()
+    assert torch.get_num_threads() == before
