@@ -73,7 +73,7 @@ class StreamsMachine(RuleBasedStateMachine):
             if completes:
                 chunk.session.commit_first(2)
 
-    @precondition(lambda self: len(self.streams))
+    @precondition(lambda self: bool(len(self.streams)))
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
         sessions = [*self.streams.running, *self.streams.waiting]
