@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from dspine_cluster.core.verify_length import BlockView, FixedVerifyLength
+from dspine_cluster.core.verify_length import BlockView, FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.messages import DraftItem
 from dspine_cluster.types import FinishReason, GenerateRequest, SamplingParams
+from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import (
     EOS,
     MASK,
@@ -72,10 +73,16 @@ def make_truth(
     config: TargetConfig, sampling: SamplingParams, count: int = NUM_PROMPTS, max_tokens: int = 24
 ) -> Truth:
     target = random_target(config, seed=3)
-    requests = [
-        make_request(p, max_tokens=max_tokens, sampling=sampling) for p in random_prompts(count, seed=11)
-    ]
-    return Truth(target, requests, [result.token_ids for result in plain(target, requests)])
+    prompts = random_prompts(count + count // 4, seed=11)
+    requests = [make_request(prompt, max_tokens=max_tokens, sampling=sampling) for prompt in prompts]
+    outputs = [result.token_ids for result in plain(target, requests)]
+    decisive = [
+        (request, tokens)
+        for request, tokens in zip(requests, outputs, strict=True)
+        if is_decisive(target, request, tokens, MASK)
+    ][:count]
+    assert len(decisive) == count
+    return Truth(target, [request for request, _ in decisive], [tokens for _, tokens in decisive])
 
 
 @pytest.fixture(scope="module", params=["hybrid", "dense"])
@@ -116,8 +123,8 @@ def sometimes_silent(truth: Truth) -> Propose:
     return lambda item: None if chance.random() < 0.3 else truth.continuation(item.uid, item.output_index)
 
 
-def speculative(truth: Truth, propose: Propose, policy: object = None) -> LoopHarness:
-    harness = LoopHarness(truth.target, channel=ScriptedChannel(propose), policy=policy)  # type: ignore[arg-type]
+def speculative(truth: Truth, propose: Propose, policy: VerifyLengthPolicy | None = None) -> LoopHarness:
+    harness = LoopHarness(truth.target, channel=ScriptedChannel(propose), policy=policy)
     harness.generate(truth.requests)
     return harness
 
