@@ -9,7 +9,7 @@ from math import inf
 
 from dspine_cluster.config import DraftingConfig
 from dspine_cluster.core.draft_pace import DraftPace
-from dspine_cluster.core.session import Session
+from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Busy, Close, Draft, DraftItem, Message, Need, Open, Proposals
@@ -105,14 +105,23 @@ class Drafters:
                 self._drop(attachment.link, report=True)
                 continue
             if attachment.is_caught_up:
-                attachment.asked_round, attachment.asked_at_s = session.round, now
-                attachment.block = attachment.refusal = None
+                attachment.note_asked(now)
                 items.setdefault(attachment.link.endpoint, []).append(_draft_item(session, num_proposals))
         for link in [link for link in self._links.values() if link.endpoint in items]:
             try:
                 link.channel.send(Draft(items[link.endpoint]))
             except ChannelClosedError:
                 self._drop(link, report=True)
+
+    def send_prefilled(self, session: Session) -> None:
+        """Let a drafter take in the features of a prompt while the rest of it is still being prefilled."""
+        attachment = self._attach(session)
+        if attachment is None:
+            return
+        try:
+            attachment.send_prefilled(self._read_features, self._config.attach_tokens)
+        except ChannelClosedError:
+            self._drop(attachment.link, report=True)
 
     def block_of(self, session: Session) -> DraftedBlock | None:
         """The block drafted for the session's present anchor, if it has come."""
@@ -182,7 +191,8 @@ class Drafters:
         except ChannelClosedError:
             self._drop(link, report=True)
             return None
-        start = max(0, session.num_computed - self._config.attach_tokens)
+        is_new = session.phase is Phase.PREFILL
+        start = 0 if is_new else max(0, session.num_computed - self._config.attach_tokens)
         attachment = Attachment(session, link, sent_start=start, sent_end=start)
         link.attachments[session.uid] = self._attachments[session.uid] = attachment
         return attachment
@@ -211,9 +221,9 @@ class Drafters:
         is_late = True
         for row, (uid, number) in enumerate(zip(message.uids, message.rounds, strict=True)):
             attachment = link.attachments.get(uid)
-            if attachment is None or attachment.asked_round != number:
+            if attachment is None or number not in attachment.asked_at_s:
                 continue
-            times_s.append(now - attachment.asked_at_s)
+            times_s.append(now - attachment.asked_at_s[number])
             if attachment.session.round == number:
                 is_late = False
                 attachment.block = read_block(
@@ -223,7 +233,9 @@ class Drafters:
             link.pace.note_draft(max(times_s), late=is_late)
 
     def _late_at_s(self, attachment: Attachment) -> float:
-        return attachment.asked_at_s + attachment.link.pace.deadline_s(self.plain_step_s)
+        return attachment.asked_at_s[attachment.asked_round] + attachment.link.pace.deadline_s(
+            self.plain_step_s
+        )
 
     def _reason(self, session: Session) -> Fallback:
         if self._lost.get(session.uid) == session.round:

@@ -224,6 +224,9 @@ class VerifierLoop:
         moved = [item.session for item in plan.items if item.session.uid in self.streams]
         decoding = [session for session in moved if session.phase is Phase.DECODE]
         if self.policy.wants_drafts:
+            for session in moved:
+                if session.phase is Phase.PREFILL:
+                    self.drafters.send_prefilled(session)
             self.drafters.ask([(s, n) for s in decoding if (n := self._num_useful(s)) > 0])
         if plan.blocks or not self._awaited:
             self._awaited = {session.uid for session in decoding}

@@ -183,18 +183,49 @@ def test_features_that_a_drafter_needs_are_sent_again(target: TargetModel, expec
     assert harness.loop.drafters.fallbacks == {Fallback.NEED: len(PROMPTS)}
 
 
-def test_a_long_prompt_sends_its_last_features_first_and_the_rest_at_a_pace(target: TargetModel) -> None:
-    harness = LoopHarness(
-        target, pool_tokens=2048, max_model_len_tokens=1024, prefill_chunk_tokens=512, max_batch_tokens=1024
+def long_harness(target: TargetModel) -> LoopHarness:
+    return LoopHarness(
+        target,
+        pool_tokens=2048,
+        max_model_len_tokens=1024,
+        max_batch_tokens=1024,
+        prefill_chunk_tokens=256,
     )
+
+
+def features_sent(channel: Recorder) -> list[tuple[int, int, bool]]:
+    """(first position, position after the last, whether it may be overtaken)"""
+    return [(m.start, m.end, bulk) for m, bulk in channel.sent if isinstance(m, Features)]
+
+
+def test_features_of_a_prompt_flow_while_it_is_being_prefilled(target: TargetModel) -> None:
+    harness = long_harness(target)
     channel = Recorder([[0] * 40])
     harness.loop.drafters.connect("recorder", channel)
-    harness.generate([make_request(LONG_PROMPT, max_tokens=8)])
-    features = [(m, bulk) for m, bulk in channel.sent if isinstance(m, Features)]
-    first, bulk = features[0]
-    assert (first.start, first.end, bulk) == (900 - 512, 900, False)
-    second, bulk = features[1]
-    assert (second.start, second.end, bulk) == (0, 900 - 512, True)
+    harness.generate([make_request(LONG_PROMPT, max_tokens=4)])
+    assert features_sent(channel)[:4] == [
+        (0, 256, True),
+        (256, 512, True),
+        (512, 768, True),
+        (768, 900, False),
+    ]
+
+
+def test_a_long_request_that_moves_sends_its_last_features_first_and_the_rest_at_a_pace(
+    target: TargetModel,
+) -> None:
+    first, second = Recorder([[0] * 60]), Recorder([[0] * 60])
+    harness = long_harness(target)
+    harness.loop.drafters.connect("first", first)
+    harness.submit(0, make_request(LONG_PROMPT, max_tokens=40))
+    while not harness.results[0].outputs:
+        harness.step()
+    first.close()
+    harness.loop.drafters.connect("second", second)
+    harness.run()
+    (start, end, bulk), older = features_sent(second)[:2]
+    assert (end - start, bulk) == (512, False)
+    assert older == (0, start, True)
 
 
 def test_each_position_is_sent_once(target: TargetModel, expected: list[list[int]]) -> None:
@@ -271,21 +302,20 @@ def test_a_drafter_that_hides_its_distribution_is_dropped(target: TargetModel) -
 
 
 def test_replies_of_an_earlier_round_are_dropped(target: TargetModel, expected: list[list[int]]) -> None:
-    class OneRoundBehind(ScriptedChannel):
-        """Answers each request's previous question when the next one comes."""
-
-        def __init__(self) -> None:
-            super().__init__(lambda item: right(expected, item))
-            self.previous: dict[int, DraftItem] = {}
-
-        def _answer(self, item: DraftItem) -> None:
-            if item.uid in self.previous:
-                super()._answer(self.previous[item.uid])
-            self.previous[item.uid] = item
-
-    harness = LoopHarness(target, channel=OneRoundBehind())
+    harness = LoopHarness(target, channel=OneRoundBehind(expected))
     assert run(harness) == expected
     assert harness.loop.metrics.proposed_tokens_total == 0
+
+
+def test_late_replies_tell_how_long_drafts_take_so_that_the_deadline_grows(
+    target: TargetModel, expected: list[list[int]]
+) -> None:
+    harness = LoopHarness(target, channel=OneRoundBehind(expected))
+    harness.submit(0, make_request(PROMPTS[0]))
+    while harness.loop.metrics.rounds_total < 3:
+        harness.step()
+    first_s, learnt_s = 1.0, 2.0
+    assert harness.clock.now_s >= first_s + 2 * learnt_s
 
 
 def test_all_drafts_of_a_round_go_out_in_one_message(target: TargetModel, expected: list[list[int]]) -> None:
