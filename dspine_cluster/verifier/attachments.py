@@ -6,12 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
+
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Features, Float32Array, Int32Array, Proposals, UInt8Array
 from dspine_cluster.types import SamplingParams
+
+_REMEMBERED_ASKS = 4
+_MAX_MASS_ERROR = 1e-3
+"""How far a float32 distribution may be from a sum of 1."""
 
 ReadFeatures = Callable[[Session, int, int], UInt8Array]
 """(session, start, end) -> the raw feature rows of those positions, uint8 [end - start, row_bytes]."""
@@ -68,10 +74,15 @@ class Attachment:
     sent_start: int
     sent_end: int
     """Features of positions sent_start .. sent_end - 1 have been sent."""
-    asked_round: int = -1
-    asked_at_s: float = 0.0
+    asked_at_s: dict[int, float] = field(default_factory=dict)
+    """When the drafts of the last few rounds were asked for, by round: late ones are measured too."""
     block: DraftedBlock | None = None
     refusal: Fallback | None = None
+
+    @property
+    def asked_round(self) -> int:
+        """The last round whose draft was asked for; -1 before the first."""
+        return next(reversed(self.asked_at_s), -1)
 
     @property
     def is_outstanding(self) -> bool:
@@ -83,9 +94,30 @@ class Attachment:
         """Whether the features up to the anchor have been sent."""
         return self.sent_end == self.session.anchor_position
 
+    def note_asked(self, now_s: float) -> None:
+        """The draft of the session's present round is asked for now."""
+        self.asked_at_s[self.session.round] = now_s
+        if len(self.asked_at_s) > _REMEMBERED_ASKS:
+            del self.asked_at_s[next(iter(self.asked_at_s))]
+        self.block = self.refusal = None
+
     def restart_at(self, position: int) -> None:
         """Send features from `position` on next, and the ones before it later."""
         self.sent_start = self.sent_end = position
+
+    def send_prefilled(self, read: ReadFeatures, max_tokens: int) -> None:
+        """Send the features of a prompt that is still being prefilled, `max_tokens` a message, behind everything else
+        and as far as the channel takes them.
+
+        Raises:
+            ChannelClosedError: the drafter is gone.
+        """
+        while (start := self.sent_end) < self.session.num_computed:
+            end = min(self.session.num_computed, start + max_tokens)
+            features = Features(self.session.uid, start, read(self.session, start, end))
+            if not self.link.channel.send(features, bulk=True):
+                return
+            self.sent_end = end
 
     def send_latest(self, read: ReadFeatures, max_tokens: int) -> None:
         """Send the features up to the anchor ahead of everything else, the last `max_tokens` of them if more are due.
@@ -127,8 +159,8 @@ def read_block(message: Proposals, row: int, sampling: SamplingParams, vocab_siz
     """
     candidates = None if message.candidates is None else message.candidates[row]
     probs = None if message.probs is None else message.probs[row]
-    if probs is None and not sampling.is_greedy and sampling.seed is None:
-        raise ChannelError("proposals for a sampled request came without their distribution")
+    if not sampling.is_greedy and sampling.seed is None:
+        _check_distribution(message.tokens[row], candidates, probs)
     for ids in (message.tokens[row], candidates):
         if ids is not None and ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
@@ -138,3 +170,16 @@ def read_block(message: Proposals, row: int, sampling: SamplingParams, vocab_siz
         probs=probs,
         confidences=message.confidence[row].tolist(),
     )
+
+
+def _check_distribution(
+    tokens: Int32Array, candidates: Int32Array | None, probs: Float32Array | None
+) -> None:
+    """What speculative sampling divides by must be a distribution that can have given the proposals."""
+    if candidates is None or probs is None:
+        raise ChannelError("proposals for a sampled request came without their distribution")
+    drawn = np.where(candidates == tokens[:, None], probs, 0.0).sum(-1)  # [num_proposals]
+    if not ((drawn > 0.0).all() and (np.abs(probs.sum(-1) - 1.0) < _MAX_MASS_ERROR).all()):
+        raise ChannelError(
+            "proposals for a sampled request were not drawn from the distribution they came with"
+        )

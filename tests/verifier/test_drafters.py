@@ -301,6 +301,19 @@ def test_a_drafter_that_hides_its_distribution_is_dropped(target: TargetModel) -
     assert harness.lost == ["scripted"]
 
 
+class OneRoundBehind(ScriptedChannel):
+    """Answers each request's previous question when the next one comes."""
+
+    def __init__(self, expected: list[list[int]]) -> None:
+        super().__init__(lambda item: right(expected, item))
+        self.previous: dict[int, DraftItem] = {}
+
+    def _answer(self, item: DraftItem) -> None:
+        if item.uid in self.previous:
+            super()._answer(self.previous[item.uid])
+        self.previous[item.uid] = item
+
+
 def test_replies_of_an_earlier_round_are_dropped(target: TargetModel, expected: list[list[int]]) -> None:
     harness = LoopHarness(target, channel=OneRoundBehind(expected))
     assert run(harness) == expected

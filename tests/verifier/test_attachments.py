@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dspine_cluster.errors import ChannelError
+from dspine_cluster.transport.messages import Draft, Features, Message, Proposals
+from dspine_cluster.types import SamplingParams
+from dspine_cluster.verifier.attachments import Fallback, read_block
+from tests.verifier.harness import (
+    LoopHarness,
+    ScriptedChannel,
+    hybrid_config,
+    make_request,
+    random_prompts,
+    random_target,
+)
+
+PROPOSED = 7
+
+
+def proposals(candidates: list[int], probs: list[float]) -> Proposals:
+    """Two proposals for one request, with the same candidates each."""
+    shape = (1, 2, len(candidates))
+    return Proposals(
+        uids=[1],
+        rounds=[1],
+        tokens=np.full((1, 2), PROPOSED, np.int32),
+        candidates=np.broadcast_to(np.asarray(candidates, np.int32), shape),
+        probs=np.broadcast_to(np.asarray(probs, np.float32), shape),
+        confidence=np.ones((1, 2), np.float32),
+        draft_s=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidates", "probs"),
+    [
+        ([PROPOSED, 8], [0.0, 1.0]),
+        ([PROPOSED, 8], [0.5, 0.4]),
+        ([PROPOSED, 8], [1.0, 1.0]),
+        ([8, 9], [0.5, 0.5]),
+        ([], []),
+    ],
+    ids=["no mass on the proposal", "too little mass", "too much mass", "another token", "nothing"],
+)
+def test_proposals_that_cannot_come_from_their_distribution_are_refused(
+    candidates: list[int], probs: list[float]
+) -> None:
+    with pytest.raises(ChannelError, match="not drawn"):
+        read_block(proposals(candidates, probs), 0, SamplingParams(temperature=1.0), vocab_size=10)
+
+
+def test_the_distribution_matters_to_requests_that_sample_without_a_seed_alone() -> None:
+    for sampling in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0, seed=1)):
+        block = read_block(proposals([8], [0.0]), 0, sampling, vocab_size=10)
+        assert block.tokens == [PROPOSED, PROPOSED]
+
+
+def test_a_drafter_that_takes_no_features_is_not_asked_for_drafts() -> None:
+    class Full(ScriptedChannel):
+        def send(self, message: Message, *, bulk: bool = False) -> bool:
+            assert not isinstance(message, Draft)
+            return not isinstance(message, Features) and super().send(message)
+
+    target = random_target(hybrid_config(), seed=1)
+    requests = [make_request(prompt) for prompt in random_prompts(4, seed=2)]
+    plain = LoopHarness(target).generate(requests)
+    harness = LoopHarness(target, channel=Full(lambda item: None))
+    assert [r.token_ids for r in harness.generate(requests)] == [r.token_ids for r in plain]
+    assert set(harness.loop.drafters.fallbacks) == {Fallback.CREDITS}
