@@ -44,7 +44,8 @@ class Channel(Protocol):
         (prompts and repairs). The features a draft needs go without `bulk`, just before that draft.
 
         Returns:
-            False for `Features` that exceed `free_credit_bytes`: nothing was sent, try again next round.
+            False for `Features` that exceed `free_credit_bytes`: nothing was sent, try again next round. How many
+            credits there are is the peer's choice: those that exceed them all are never sent.
 
         Raises:
             ChannelClosedError: either side has closed.

@@ -30,11 +30,8 @@ class LocalChannel:
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         if self._outbox.close_reason is not None:
             raise ChannelClosedError(self._outbox.close_reason)
-        if isinstance(message, Features):
-            if message.num_bytes > self._limits.credit_bytes:
-                raise ValueError(f"{message.num_bytes} bytes of Features exceed all credits: send fewer rows")
-            if message.num_bytes > self.free_credit_bytes:
-                return False
+        if isinstance(message, Features) and message.num_bytes > self.free_credit_bytes:
+            return False
         self._outbox.put([message], 0)
         return True
 

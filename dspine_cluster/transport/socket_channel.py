@@ -76,8 +76,6 @@ class SocketChannel:
         if self._inbox.close_reason is not None or self._is_broken:
             raise ChannelClosedError(self._inbox.close_reason or "the peer is gone")
         if isinstance(message, Features):
-            if message.num_bytes > self._peer.credit_bytes:
-                raise ValueError(f"{message.num_bytes} bytes of Features exceed all credits: send fewer rows")
             frames = [self._encoder.encode(part, self._limits) for part in self._fragments(message)]
             with self._count_lock:
                 if message.num_bytes > self._credit_bytes:

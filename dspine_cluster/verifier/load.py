@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from dspine_cluster.config import VerifierConfig
+from dspine_cluster.config import DraftingConfig, VerifierConfig
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
-from dspine_cluster.errors import CheckpointError
+from dspine_cluster.errors import CheckpointError, ConfigError
 from dspine_cluster.identity import make_hello
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
@@ -20,6 +20,7 @@ from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import TOKENIZER_FILE
 from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
+from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.messages import Hello
 from dspine_cluster.verifier.detokenizer import TokenBytes
 
@@ -52,6 +53,7 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         check_fit(target.config, drafter_config)
         projector = load_feature_projector(drafter_folder, dtype=dtype, device=device)
     feature_size = drafter_config.hidden_size if drafter_config else 0
+    _check_feature_sizes(config.drafting, feature_size * dtype.itemsize)
     unit = PoolBytes.of(target.config, feature_size, dtype)
     engine = Engine(
         target,
@@ -81,6 +83,14 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except Exception as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
+
+
+def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:
+    """Features that are sent at once must fit the credits of a channel, or they would never be sent."""
+    max_tokens = ChannelLimits().credit_bytes // max(1, row_bytes)
+    for key in ("attach_tokens", "repair_tokens_per_round"):
+        if getattr(config, key) > max_tokens:
+            raise ConfigError(f"drafting.{key} must be at most {max_tokens} with {row_bytes} bytes a feature")
 
 
 def _warm_up(engine: Engine) -> None:

@@ -139,10 +139,9 @@ def test_all_credits_come_back(socket_pair: SocketPair) -> None:
         wait_for(lambda: verifier.free_credit_bytes == limits.credit_bytes)
 
 
-def test_features_larger_than_all_credits_are_an_error(socket_pair: SocketPair) -> None:
+def test_features_larger_than_all_credits_are_never_taken(socket_pair: SocketPair) -> None:
     verifier, _ = socket_pair(ChannelLimits(credit_bytes=1000))
-    with pytest.raises(ValueError, match="fewer rows"):
-        verifier.send(features(1))
+    assert not verifier.send(features(1)), "how many there are is the peer's choice, no mistake of the sender"
 
 
 def test_a_peer_that_never_reads_closes_the_channel_instead_of_filling_memory(verifier_hello: Hello) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dspine_cluster import miniature
-from dspine_cluster.config import EngineConfig, ModelSource, VerifierConfig
-from dspine_cluster.errors import CheckpointError, MismatchError
+from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, parse_config
+from dspine_cluster.errors import CheckpointError, ConfigError, MismatchError
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.drafter_config import parse_drafter_config
 from dspine_cluster.models.fit import check_fit
@@ -35,6 +35,13 @@ def test_drafters_of_one_target_differ_in_the_drafter_s_fingerprint_alone() -> N
     )
     assert first.drafter != second.drafter
     assert (first.target, first.tokenizer) == (second.target, second.tokenizer)
+
+
+@pytest.mark.parametrize("key", ["attach_tokens", "repair_tokens_per_round"])
+def test_more_features_at_once_than_a_channel_takes_are_refused(key: str) -> None:
+    drafting = parse_config(DraftingConfig, {key: 1_000_000})
+    with pytest.raises(ConfigError, match=rf"drafting\.{key} must be at most \d+"):
+        load_verifier(VerifierConfig(engine=SMALL, drafting=drafting))
 
 
 def test_taps_beyond_the_target_s_layers_are_refused() -> None:
