@@ -109,16 +109,16 @@ def train_drafter(
     checkpoint = Checkpoint(folder / CHECKPOINT, chosen.checkpoint_every_s)
     start_step = checkpoint.restore(pair, optimizer)
     started_at = time.monotonic()
-    shown = torch.zeros(3)
+    shown: list[Tensor] = []
     for step in range(start_step, chosen.steps):
         loss = batch_loss(pair, data.batch(step), step, chosen)
         torch.autograd.backward(loss.total)
         optimizer.step(lr_scale(step, chosen.steps, chosen.warmup_steps, chosen.decay_share))
-        shown += torch.stack((loss.unary, loss.refined, loss.alignment)).detach()
+        shown.append(torch.stack((loss.unary, loss.refined, loss.alignment)).detach())
         finished = step + 1
         if finished % LOG_EVERY == 0 or finished == chosen.steps:
-            unary, refined, alignment = (shown / LOG_EVERY).tolist()
-            shown.zero_()
+            unary, refined, alignment = torch.stack(shown).mean(0).tolist()
+            shown.clear()
             speed = (finished - start_step) / (time.monotonic() - started_at)
             log(
                 folder,

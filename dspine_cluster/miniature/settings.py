@@ -14,7 +14,7 @@ from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfi
 class TargetSettings:
     """Training of the target. Tokens a step = processes * tokens_per_process."""
 
-    steps: int = 2000
+    steps: int = 1500
     processes: int = 2
     tokens_per_process: int = 2048
     length: int = 512
@@ -36,7 +36,7 @@ class TargetSettings:
 class ContinuationSettings:
     """Text the target writes itself, on which the drafters learn."""
 
-    prompts: int = 6000
+    prompts: int = 5120
     batch_size: int = 64
     max_new_tokens: int = 192
     temperatures: tuple[float, ...] = (0.0, 0.0, 0.4, 0.7, 1.0)
@@ -48,13 +48,13 @@ class ContinuationSettings:
 class DrafterSettings:
     """Training of either drafter; both use the same data, steps and rates."""
 
-    steps: int = 1500
+    steps: int = 1400
     tokens: int = 2048
     """Of context, a step, padding included."""
     blocks: int = 96
     """Drafted a step."""
-    matrix_lr: float = 0.01
-    other_lr: float = 0.003
+    matrix_lr: float = 0.02
+    other_lr: float = 0.004
     warmup_steps: int = 40
     decay_share: float = 0.6
     checkpoint_every_s: float = 180.0

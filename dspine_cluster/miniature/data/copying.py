@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
 
 from dspine_cluster.miniature.data.conversation import Conversation, Split, assistant, phrasing, user
@@ -57,3 +58,14 @@ def conversation(rng: Random, split: Split) -> Conversation:
         "upper": text.upper(),
     }
     return Conversation((user(question.format(**slots)), assistant(answer.format(**slots))))
+
+
+def repetition(rng: Random, words: Sequence[str]) -> str:
+    """Plain text of random words that can only be continued by looking back: a line again and again, or pairs again."""
+    count = rng.randint(3, 12)
+    drawn = [rng.choice(words) if rng.random() < 0.7 else invented_name(rng) for _ in range(count)]
+    times = rng.randint(3, 5)
+    if rng.random() < 0.5:
+        return (rng.choice((" ", ", ")).join(drawn) + "\n") * times
+    pairs = [f"{word}: {rng.choice((rng.choice(words), str(rng.randint(0, 999))))}\n" for word in drawn]
+    return "".join("".join(rng.sample(pairs, k=count)) for _ in range(times))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import zlib
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,12 @@ def topics(split: Split) -> list[str]:
     from pydoc_data.topics import topics as by_name  # type: ignore[import-not-found, unused-ignore]
 
     return [text for name, text in sorted(by_name.items()) if _split_of(name) is split]
+
+
+@cache
+def vocabulary(split: Split) -> tuple[str, ...]:
+    """Every word of the topics, once."""
+    return tuple(sorted({word for text in topics(split) for word in re.findall(r"[A-Za-z_]{2,12}", text)}))
 
 
 def topic_excerpt(rng: Random, texts: list[str], *, max_characters: int = 1500) -> str:

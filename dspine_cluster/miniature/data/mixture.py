@@ -18,13 +18,14 @@ TASKS: dict[str, Callable[[Random, Split], Conversation]] = {
 """The task families with held-out prompts."""
 
 SHARES: dict[str, float] = {
-    "arithmetic": 0.24,
+    "arithmetic": 0.26,
     "code": 0.14,
-    "tools": 0.16,
+    "tools": 0.17,
     "prose": 0.11,
     "chat": 0.11,
-    "copying": 0.18,
-    "source": 0.04,
+    "copying": 0.12,
+    "repetition": 0.04,
+    "source": 0.03,
     "topic": 0.02,
 }
 """Share of documents, not of tokens: excerpts and tool conversations are several times longer than the rest."""
@@ -34,6 +35,7 @@ def documents(seed: int, split: Split) -> Iterator[Conversation | str]:
     """Conversations and plain text excerpts, endless; the same seed gives the same documents."""
     rng = Random(seed)
     files, texts = library.source_files(split), library.topics(split)
+    words = library.vocabulary(split)
     kinds, shares = list(SHARES), list(SHARES.values())
     while True:
         kind = rng.choices(kinds, shares)[0]
@@ -43,5 +45,7 @@ def documents(seed: int, split: Split) -> Iterator[Conversation | str]:
             yield library.topic_excerpt(rng, texts)
         elif kind == "copying":
             yield copying.conversation(rng, split)
+        elif kind == "repetition":
+            yield copying.repetition(rng, words)
         else:
             yield TASKS[kind](rng, split)

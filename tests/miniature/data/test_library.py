@@ -1,7 +1,13 @@
 from random import Random
 
 from dspine_cluster.miniature.data.conversation import Split
-from dspine_cluster.miniature.data.library import source_excerpt, source_files, topic_excerpt, topics
+from dspine_cluster.miniature.data.library import (
+    source_excerpt,
+    source_files,
+    topic_excerpt,
+    topics,
+    vocabulary,
+)
 
 
 def test_no_file_is_in_both_splits() -> None:
@@ -33,3 +39,9 @@ def test_source_excerpts_are_whole_lines_of_one_file() -> None:
 def test_topic_excerpts_keep_to_their_limit() -> None:
     texts = topics(Split.TRAIN)
     assert all(len(topic_excerpt(Random(seed), texts, max_characters=300)) <= 300 for seed in range(20))
+
+
+def test_the_vocabulary_has_each_word_of_the_topics_once() -> None:
+    words = vocabulary(Split.TRAIN)
+    assert len(words) == len(set(words)) > 1000
+    assert {"statement", "function"} <= set(words)
