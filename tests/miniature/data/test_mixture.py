@@ -19,7 +19,9 @@ def test_a_seed_gives_the_same_documents_again() -> None:
 
 def test_plain_text_has_its_share() -> None:
     kinds = Counter(isinstance(d, Conversation) for d in islice(documents(1, Split.TRAIN), 2000))
-    assert kinds[False] / 2000 == pytest.approx(SHARES["source"] + SHARES["topic"], abs=0.02)
+    assert kinds[False] / 2000 == pytest.approx(
+        SHARES["source"] + SHARES["topic"] + SHARES["repetition"], abs=0.02
+    )
 
 
 def test_every_task_has_a_share() -> None:
