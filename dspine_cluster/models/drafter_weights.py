@@ -64,7 +64,7 @@ def load_drafter(
     with torch.device("meta"):
         drafter = make_drafter(config, embedding, lm_head)
     tensors = _read(folder, config, set(drafter.state_dict()))
-    wanted = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
+    wanted = {name: tensor.to(device, dtype, copy=True) for name, tensor in tensors.items()}
     if isinstance(drafter, DSpine):
         wanted[_READY] = torch.tensor(True, device=device)
     drafter.load_state_dict(wanted, assign=True)
@@ -82,7 +82,7 @@ def load_feature_projector(folder: Path, dtype: torch.dtype, device: torch.devic
     with torch.device("meta"):
         projector = FeatureProjector(config)
     tensors = _read(folder, config, set(projector.state_dict()))
-    wanted = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
+    wanted = {name: tensor.to(device, dtype, copy=True) for name, tensor in tensors.items()}
     projector.load_state_dict(wanted, assign=True)
     return projector.requires_grad_(False).eval()
 

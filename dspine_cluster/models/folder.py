@@ -97,6 +97,8 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
 def read_file_tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor) of every tensor of one safetensors file, one at a time.
 
+    The tensors lie in the mapped file: copy what is kept, or who replaces the file changes it.
+
     Raises:
         CheckpointError: the file is missing or damaged.
     """

@@ -32,10 +32,10 @@ def load_embedding_and_head(
     """
     config = read_target_config(folder)
     shape = (config.vocab_size, config.hidden_size)
-    embedding = _read(folder, _EMBEDDING, shape).to(device, dtype)
+    embedding = _read(folder, _EMBEDDING, shape).to(device, dtype, copy=True)
     if config.tie_word_embeddings:
         return embedding, embedding
-    return embedding, _read(folder, _HEAD, shape).to(device, dtype)
+    return embedding, _read(folder, _HEAD, shape).to(device, dtype, copy=True)
 
 
 def _read(folder: Path, names: tuple[str, ...], shape: tuple[int, int]) -> Tensor:

@@ -81,7 +81,7 @@ def load_target(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Ta
     with torch.device("meta"):
         model = make_target(config)
     loaded = {
-        name: tensor.to(device, _stored_dtype(name, dtype))
+        name: tensor.to(device, _stored_dtype(name, dtype), copy=True)
         for stored_name, tensor in read_tensors(folder)
         if (name := _text_name(stored_name, config)) is not None
     }

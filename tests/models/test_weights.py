@@ -141,3 +141,13 @@ def test_end_tokens_of_the_generation_config_are_added(tmp_path: Path) -> None:
     assert read_target_config(tmp_path).eos_token_ids == (5,)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 5]}))
     assert read_target_config(tmp_path).eos_token_ids == (5, 9)
+
+
+def test_what_becomes_of_the_file_does_not_touch_loaded_weights(tmp_path: Path) -> None:
+    hf_qwen3().save_pretrained(tmp_path)
+    target = load(tmp_path)
+    before = [parameter.clone() for parameter in target.parameters()]
+    file = tmp_path / "model.safetensors"
+    with file.open("r+b") as opened:  # in place, as `cp` does
+        opened.write(b"\0" * file.stat().st_size)
+    assert all(map(torch.equal, target.parameters(), before))
