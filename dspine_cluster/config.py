@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -96,9 +97,9 @@ class DraftingConfig:
 
     def __post_init__(self) -> None:
         parse_verify(self.verify)
-        _require(self.late_factor >= 1.0, "late_factor", "be at least 1")
-        _require(self.first_deadline_s > 0.0, "first_deadline_s", "be positive")
-        _require(self.breaker_rest_s >= 0.0, "breaker_rest_s", "not be negative")
+        _require(1.0 <= self.late_factor < inf, "late_factor", "be at least 1 and finite")
+        _require(0.0 < self.first_deadline_s < inf, "first_deadline_s", "be positive and finite")
+        _require(0.0 <= self.breaker_rest_s < inf, "breaker_rest_s", "be finite and not negative")
         _require(self.breaker_failures >= 1, "breaker_failures", "be at least 1")
         _require(self.attach_tokens >= 16, "attach_tokens", "be at least 16")
         _require(self.repair_tokens_per_round >= 16, "repair_tokens_per_round", "be at least 16")

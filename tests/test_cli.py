@@ -57,7 +57,7 @@ def test_check_refuses_a_gpu_that_is_too_small_and_says_why() -> None:
         (("check", "no-such-model", "none"), "neither a folder nor a Hub id"),
         (("check", "owner/model", "none"), "revision"),
         (("generate", "hello", "--verify", "fixed:99"), "verify must be"),
-        (("generate", "hello", "--drafter", "miniature"), "config.json"),
+        (("generate", "hello", "--drafter", "miniature"), "drafter config"),
     ],
 )
 def test_a_mistake_is_one_line_without_a_traceback(arguments: tuple[str, ...], reason: str) -> None:

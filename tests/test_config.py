@@ -36,6 +36,8 @@ def test_nested_values_become_frozen_dataclasses() -> None:
         ({"drafting": {"verify": "fixed:16"}}, "fixed:16"),
         ({"engine": {"max_model_len_tokens": 15}}, "max_model_len_tokens"),
         ({"drafting": {"late_factor": 0.5}}, "late_factor"),
+        ({"drafting": {"first_deadline_s": float("inf")}}, "first_deadline_s"),
+        ({"drafting": {"breaker_rest_s": float("nan")}}, "breaker_rest_s"),
         ({"drafting": {"first_deadline_s": 0}}, "first_deadline_s"),
         ({"drafting": {"breaker_rest_s": -1}}, "breaker_rest_s"),
     ],

@@ -49,6 +49,9 @@ class Engine:
         K/V and features of all tokens are stored; a chunk advances its recurrent state, a block leaves its inputs
         pending until `state_pool.set_pending`. Returns the final hidden states `[num_tokens, hidden_size]`, blocks
         first, in the order given.
+
+        Raises:
+            FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
         """
         batch = PackedBatch(blocks, chunks, self.kv_pool, self.state_pool)
         output = self.target(batch.tokens, batch.positions, batch, self._tapped_layers)
@@ -56,6 +59,10 @@ class Engine:
             features = self._projector(output.taps)  # [num_rows, feature_size]
             self.feature_pool.rows[batch.slots] = features[: batch.num_tokens]
         hidden: Tensor = output.hidden[: batch.num_tokens]
+        if not hidden.isfinite().all():
+            raise FloatingPointError(
+                "the target gave numbers that are not finite: check its weights and the memory"
+            )
         return hidden
 
     @torch.inference_mode()

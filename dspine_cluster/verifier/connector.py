@@ -60,10 +60,12 @@ class DrafterConnector:
             self._next_try_s = {e: t for e, t in self._next_try_s.items() if e in self._wanted}
             self._condition.notify()
 
-    def lost(self, endpoint: str) -> None:
-        """A channel handed over earlier is gone: connect again."""
+    def lost(self, endpoint: str, *, is_faulty: bool) -> None:
+        """A channel handed over earlier is gone: connect again, after a pause if the drafter broke the protocol."""
         with self._condition:
             self._connected.discard(endpoint)
+            if is_faulty:
+                self._next_try_s[endpoint] = time.monotonic() + _MISFIT_RETRY_S
             self._condition.notify()
 
     def _run(self) -> None:

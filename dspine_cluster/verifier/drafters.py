@@ -25,6 +25,10 @@ from dspine_cluster.verifier.attachments import (
 _logger = logging.getLogger(__name__)
 
 
+OnLost = Callable[[str, bool], None]
+"""(endpoint, is_faulty) of a drafter that is gone, because it broke the protocol if it is faulty."""
+
+
 class Drafters:
     """Every method is called by the loop's thread alone."""
 
@@ -32,12 +36,11 @@ class Drafters:
         self,
         config: DraftingConfig,
         read_features: ReadFeatures,
-        on_lost: Callable[[str], None],
+        on_lost: OnLost,
         clock: Callable[[], float],
         *,
         vocab_size: int,
     ) -> None:
-        """`on_lost` is told the endpoint of a drafter that is gone."""
         self._config = config
         self._read_features = read_features
         self._on_lost = on_lost
@@ -87,7 +90,7 @@ class Drafters:
                 self._drop(link, report=True)
             except ChannelError as error:
                 _logger.error("drafter %s broke the protocol and is dropped: %s", link.endpoint, error)
-                self._drop(link, report=True)
+                self._drop(link, report=True, is_faulty=True)
 
     def ask(self, wanted: Sequence[tuple[Session, int]]) -> None:
         """Send each session's new features and ask for that many proposals after its anchor."""
@@ -253,7 +256,7 @@ class Drafters:
             return Fallback.RESTING
         return Fallback.JOINING if attachment.is_caught_up else Fallback.CREDITS
 
-    def _drop(self, link: Link, *, report: bool) -> None:
+    def _drop(self, link: Link, *, report: bool, is_faulty: bool = False) -> None:
         """Let go of a link; its requests attach elsewhere at their next round."""
         link.channel.close()
         if self._links.get(link.endpoint) is link:
@@ -264,7 +267,7 @@ class Drafters:
                 self._lost[uid] = attachment.session.round
         link.attachments.clear()
         if report:
-            self._on_lost(link.endpoint)
+            self._on_lost(link.endpoint, is_faulty)
 
 
 def _draft_item(session: Session, num_proposals: int) -> DraftItem:

@@ -22,7 +22,7 @@ from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
-from dspine_cluster.verifier.drafters import Drafters
+from dspine_cluster.verifier.drafters import Drafters, OnLost
 from dspine_cluster.verifier.passes import PassItem, PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -46,7 +46,7 @@ class VerifierLoop:
         block_size: int,
         mask_token_id: int | None,
         deliver: Callable[[Outputs], None],
-        on_drafter_lost: Callable[[str], None],
+        on_drafter_lost: OnLost,
         random_seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

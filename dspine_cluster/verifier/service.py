@@ -193,8 +193,8 @@ class VerifierService:
     def _on_misfit(self, endpoint: str) -> None:
         self._command(lambda: self._loop.drafters.note_misfit(endpoint))
 
-    def _on_drafter_lost(self, endpoint: str) -> None:
-        self._connector.lost(endpoint)
+    def _on_drafter_lost(self, endpoint: str, is_faulty: bool) -> None:
+        self._connector.lost(endpoint, is_faulty=is_faulty)
 
 
 def _call_soon(

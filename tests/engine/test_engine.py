@@ -132,3 +132,13 @@ def test_features_are_read_as_they_were_written_across_page_borders(target: Targ
     assert everything.shape == (50, 8 * 4)
     assert torch.from_numpy(everything.copy()).view(torch.float32).isfinite().all()
     assert (engine.read_features(PAGES, 13, 37) == everything[13:37]).all()
+
+
+def test_a_target_that_gives_no_finite_numbers_stops_the_pass() -> None:
+    target = random_target(dense_config(), seed=2)
+    target.model.embed_tokens.weight[7] = torch.nan
+    engine = fresh_engine(target)
+    slot = engine.state_pool.allocate()
+    engine.forward([], [Segment([1, 2, 3], 0, PAGES, slot)])
+    with pytest.raises(FloatingPointError):
+        engine.forward([], [Segment([7], 3, PAGES, slot)])

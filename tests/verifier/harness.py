@@ -246,7 +246,7 @@ class LoopHarness:
             block_size=16,
             mask_token_id=mask_token_id,
             deliver=self._deliver,
-            on_drafter_lost=self.lost.append,
+            on_drafter_lost=lambda endpoint, is_faulty: self.lost.append(endpoint),
             random_seed=seed,
             clock=self.clock,
         )

@@ -86,8 +86,18 @@ def test_a_lost_drafter_is_connected_again(endpoint: str) -> None:
         running.want([endpoint])
         wait_for(lambda: calls.channels)
         calls.channels[0][1].close()
-        running.lost(endpoint)
+        running.lost(endpoint, is_faulty=False)
         wait_for(lambda: len(calls.channels) == 2)
+
+
+def test_a_drafter_that_broke_the_protocol_is_left_alone_for_a_while(endpoint: str) -> None:
+    with connector() as (running, calls), listening(endpoint):
+        running.want([endpoint])
+        wait_for(lambda: calls.channels)
+        calls.channels[0][1].close()
+        running.lost(endpoint, is_faulty=True)
+        time.sleep(1.0)
+        assert len(calls.channels) == 1
 
 
 def test_a_connected_drafter_is_left_alone(endpoint: str) -> None:
@@ -123,9 +133,9 @@ def test_a_drafter_that_always_goes_at_once_is_tried_at_a_pace(endpoint: str) ->
         started_s = time.monotonic()
         running.want([endpoint])
         wait_for(lambda: calls.channels)
-        running.lost(endpoint)
+        running.lost(endpoint, is_faulty=False)
         wait_for(lambda: len(calls.channels) == 2)
-        running.lost(endpoint)
+        running.lost(endpoint, is_faulty=False)
         wait_for(lambda: len(calls.channels) == 3)
         assert time.monotonic() - started_s >= 0.5
 

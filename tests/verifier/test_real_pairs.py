@@ -55,7 +55,7 @@ def test_random_pairs_give_plain_decoding_s_output(
     kind: Kind, architecture: str, sampling: SamplingParams
 ) -> None:
     target = random_target(hybrid_config() if architecture == "hybrid" else dense_config(), seed=8)
-    requests = [make_request(p, max_tokens=20, sampling=sampling) for p in random_prompts(60, seed=9)]
+    requests = [make_request(p, max_tokens=20, sampling=sampling) for p in random_prompts(80, seed=9)]
     plain = LoopHarness(target, policy=FixedVerifyLength(0)).generate(requests)
     requests, expected = decisive(target, requests, plain, MASK)
     assert len(requests) >= 50
