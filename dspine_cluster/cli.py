@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from dspine_cluster.bench.cli import app as bench_app
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, limit_threads
 from dspine_cluster.errors import DspineError
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Serve large language models with speculative decoding."
 )
+app.add_typer(bench_app, name="bench")
 console = Console(highlight=False, soft_wrap=True)
 
 Target = Annotated[str, typer.Option(help="Target: a folder, a Hub id, or `miniature`.")]

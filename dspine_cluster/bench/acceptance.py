@@ -1,0 +1,197 @@
+"""How many tokens a round commits, by task and drafter, and that the text stays plain decoding's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from dspine_cluster.bench.environment import describe_environment
+from dspine_cluster.bench.statistics import pooled_interval, ratio_interval
+from dspine_cluster.config import ModelSource, VerifierConfig
+from dspine_cluster.local_pair import local_pair
+from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions, Usage
+from dspine_cluster.verifier.service import VerifierService
+
+MAX_PROPOSALS = 15
+Progress = Callable[[str, str], None]
+"""Called with (drafter, task) after each prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceSettings:
+    """What to run. Plain decoding always runs first: it is the truth for mismatches and the base of speed-ups."""
+
+    drafters: tuple[str, ...]
+    temperature: float = 0.0
+    concurrency: int = 1
+    max_tokens: int = 160
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRun:
+    """One prompt's answer."""
+
+    token_ids: tuple[int, ...]
+    usage: Usage
+
+    @property
+    def committed_tokens(self) -> int:
+        """Tokens committed by rounds; the one that prefill yields belongs to none."""
+        return len(self.token_ids) - 1
+
+
+@dataclass(slots=True)
+class TaskRun:
+    """One task with one drafter."""
+
+    prompts: list[PromptRun] = field(default_factory=list)
+    seconds: float = 0.0
+    verified_per_position: list[float] = field(default_factory=list)
+    accepted_per_position: list[float] = field(default_factory=list)
+
+    @property
+    def rounds(self) -> int:
+        return sum(run.usage.num_rounds for run in self.prompts)
+
+    @property
+    def committed_tokens(self) -> int:
+        return sum(run.committed_tokens for run in self.prompts)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(len(run.token_ids) for run in self.prompts) / self.seconds
+
+    @property
+    def acceptance_length(self) -> float:
+        return self.committed_tokens / max(1, self.rounds)
+
+
+def run_acceptance(
+    config: VerifierConfig,
+    settings: AcceptanceSettings,
+    workload: Mapping[str, Sequence[Sequence[int]]],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Run every drafter over the workload and report as `dspine bench acceptance --json` writes it."""
+    drafters = ["none", *(name for name in settings.drafters if name != "none")]
+    runs = {name: _run_drafter(config, name, settings, workload, progress) for name in drafters}
+    return {
+        "environment": describe_environment() | {"verify": config.drafting.verify},
+        "results": [
+            _result(task, name, settings, runs[name][task], runs["none"][task])
+            for name in drafters
+            for task in workload
+        ],
+        "pooled": {name: _pooled(runs[name]) for name in drafters},
+        "mean": {
+            name: {"acceptance_length": sum(r.acceptance_length for r in tasks.values()) / len(tasks)}
+            for name, tasks in runs.items()
+        },
+        "pooled_ratios": _ratios(runs),
+    }
+
+
+def _run_drafter(
+    config: VerifierConfig,
+    drafter: str,
+    settings: AcceptanceSettings,
+    workload: Mapping[str, Sequence[Sequence[int]]],
+    progress: Progress,
+) -> dict[str, TaskRun]:
+    source = ModelSource("none" if drafter == "none" else f"miniature-{drafter}")
+    with local_pair(replace(config, drafter=source)) as verifier:
+        return {
+            task: asyncio.run(_run_task(verifier, prompts, settings, partial(progress, drafter, task)))
+            for task, prompts in workload.items()
+        }
+
+
+async def _run_task(
+    verifier: VerifierService,
+    prompts: Sequence[Sequence[int]],
+    settings: AcceptanceSettings,
+    done: Callable[[], None],
+) -> TaskRun:
+    turn = asyncio.Semaphore(settings.concurrency)
+
+    async def run(prompt: Sequence[int]) -> PromptRun:
+        async with turn:
+            tokens: list[int] = []
+            request = GenerateRequest(
+                "bench",
+                tuple(prompt),
+                SamplingParams(temperature=settings.temperature),
+                StopConditions(max_tokens=settings.max_tokens),
+            )
+            async for output in verifier.generate(request):
+                tokens += output.token_ids
+            done()
+            return PromptRun(tuple(tokens), output.usage)
+
+    before = verifier.stats()
+    started_s = time.perf_counter()
+    runs = await asyncio.gather(*map(run, prompts))
+    seconds = time.perf_counter() - started_s
+    after = verifier.stats()
+
+    def per_position(kind: str) -> list[float]:
+        names = [f"{kind}_tokens_per_position_total{{position={j}}}" for j in range(1, MAX_PROPOSALS + 1)]
+        return [after.get(name, 0.0) - before.get(name, 0.0) for name in names]
+
+    return TaskRun(list(runs), seconds, per_position("verified"), per_position("accepted"))
+
+
+def _result(
+    task: str, drafter: str, settings: AcceptanceSettings, run: TaskRun, plain: TaskRun
+) -> dict[str, Any]:
+    greedy = settings.temperature == 0.0
+    pairs = zip(run.prompts, plain.prompts, strict=True)
+    return {
+        "task": task,
+        "drafter": drafter,
+        "temperature": settings.temperature,
+        "concurrency": settings.concurrency,
+        "prompts": len(run.prompts),
+        "rounds": run.rounds,
+        "committed_tokens": run.committed_tokens,
+        "acceptance_length": run.acceptance_length,
+        "accepted_per_position": [
+            accepted / verified if verified else None
+            for accepted, verified in zip(run.accepted_per_position, run.verified_per_position, strict=True)
+        ],
+        "tokens_per_s": run.tokens_per_s,
+        "speedup_over_none": run.tokens_per_s / plain.tokens_per_s,
+        "greedy_mismatches": sum(a.token_ids != b.token_ids for a, b in pairs) if greedy else None,
+    }
+
+
+def _columns(runs: Mapping[str, TaskRun]) -> tuple[list[float], list[float]]:
+    """(committed tokens, rounds) of every prompt that had a round."""
+    prompts = [run for task in runs.values() for run in task.prompts]
+    return [float(run.committed_tokens) for run in prompts], [float(run.usage.num_rounds) for run in prompts]
+
+
+def _pooled(runs: Mapping[str, TaskRun]) -> dict[str, Any]:
+    committed, rounds = _columns(runs)
+    return {
+        "acceptance_length": sum(committed) / max(1.0, sum(rounds)),
+        "ci95": list(pooled_interval(committed, rounds)),
+    }
+
+
+def _ratios(runs: Mapping[str, Mapping[str, TaskRun]]) -> dict[str, Any]:
+    """Pooled acceptance length of each drafter over each later one, prompts resampled together."""
+    names = [name for name in runs if name != "none"]
+    ratios = {}
+    for index, first in enumerate(names):
+        for second in names[index + 1 :]:
+            (a, b), (c, d) = _columns(runs[first]), _columns(runs[second])
+            ratios[f"{first}/{second}"] = {
+                "ratio": (sum(a) / sum(b)) / (sum(c) / sum(d)),
+                "ci95": list(ratio_interval((a, b), (c, d))),
+            }
+    return ratios

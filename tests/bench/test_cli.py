@@ -1,0 +1,79 @@
+"""The benchmarks as a person runs them, on very few prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dspine_cluster.cli import app
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_acceptance_reports_every_task_and_drafter_without_mismatches(tmp_path: Path) -> None:
+    report_file, picture = tmp_path / "out.json", tmp_path / "out.png"
+    arguments = ["--task", "arithmetic,code", "--prompts", "2", "--max-tokens", "24"]
+    result = RUNNER.invoke(
+        app, ["bench", "acceptance", *arguments, "--json", str(report_file), "--plot", str(picture)]
+    )
+    assert result.exit_code == 0, result.output
+    report = json.loads(report_file.read_text())
+    rows = report["results"]
+    assert {(row["task"], row["drafter"]) for row in rows} == {
+        (task, drafter) for task in ("arithmetic", "code") for drafter in ("none", "dspine", "dflash")
+    }
+    for row in rows:
+        assert row["greedy_mismatches"] == 0
+        assert row["acceptance_length"] == row["committed_tokens"] / row["rounds"]
+        if row["drafter"] == "none":
+            assert row["acceptance_length"] == 1.0
+    low, high = report["pooled"]["dspine"]["ci95"]
+    assert 1.0 <= low <= high
+    assert picture.stat().st_size > 1000
+
+
+def test_sampled_runs_report_no_mismatches_because_there_is_no_truth(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    arguments = [
+        "--task",
+        "chat",
+        "--prompts",
+        "2",
+        "--max-tokens",
+        "12",
+        "--temperature",
+        "1",
+        "--drafter",
+        "dspine",
+    ]
+    result = RUNNER.invoke(
+        app, ["bench", "acceptance", *arguments, "--concurrency", "2", "--json", str(report_file)]
+    )
+    assert result.exit_code == 0, result.output
+    assert {row["greedy_mismatches"] for row in json.loads(report_file.read_text())["results"]} == {None}
+
+
+def test_engine_compares_with_transformers(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    result = RUNNER.invoke(
+        app, ["bench", "engine", "--batch", "2", "--tokens", "4", "--json", str(report_file)]
+    )
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(report_file.read_text())["results"]
+    assert row["batch"] == 2
+    assert row["ratio"] == pytest.approx(row["tokens_per_s"] / row["tokens_per_s_transformers"])
+
+
+@pytest.mark.parametrize("arguments", [["--drafter", "eagle"], ["--task", "poetry"]])
+def test_unknown_drafters_and_tasks_are_refused(arguments: list[str]) -> None:
+    result = RUNNER.invoke(app, ["bench", "acceptance", *arguments])
+    assert result.exit_code == 2
