@@ -27,7 +27,11 @@ def build(args: AppArgs) -> Application:
     """The Serve application for `args`; `serve run dspine_serve.app:build key=value` and config files call it."""
     secret = args.secret.get_secret_value() if args.secret else secrets.token_hex(32)
     directory = _deploy(
-        Directory, ReplicaArgs(num_cpus=0), graceful_shutdown_timeout_s=_STOP_TIMEOUT_S
+        Directory,
+        ReplicaArgs(num_cpus=0),
+        graceful_shutdown_timeout_s=_STOP_TIMEOUT_S,
+        # It is called several times a second.
+        logging_config={"enable_access_log": False},
     ).bind()
     drafter = None
     if args.drafter.name != "none":
