@@ -9,7 +9,7 @@ import torch
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, VerifierConfig
-from dspine_cluster.core.verify_length import FixedVerifyLength
+from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.drafter.load import load_drafter_replica
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.types import GenerateRequest, SamplingParams
@@ -102,20 +102,27 @@ class MiniaturePair:
         assert self.loaded.drafter_config is not None
         return self.loaded.drafter_config.mask_token_id
 
-    def run(self, requests: list[GenerateRequest], *, drafted: bool) -> tuple[list[Result], LoopHarness]:
+    def run(
+        self, requests: list[GenerateRequest], policy: VerifyLengthPolicy
+    ) -> tuple[list[Result], LoopHarness]:
         harness = LoopHarness(
             self.target,
             engine=self.loaded.engine,
             tokenizer=load_tokenizer(miniature.folder("target")),
             mask_token_id=self.mask_token_id,
-            channel=drive(self.drafter) if drafted else None,
-            policy=FixedVerifyLength(15 if drafted else 0),
+            channel=drive(self.drafter) if policy.wants_drafts else None,
+            policy=policy,
             max_model_len_tokens=4096,
             pool_tokens=8192,
             prefill_chunk_tokens=256,
             max_batch_tokens=1024,
         )
         return harness.generate(requests), harness
+
+    def truth(self, requests: list[GenerateRequest]) -> tuple[list[GenerateRequest], list[list[int]]]:
+        """The requests whose output does not hang by rounding, and what plain decoding makes of them."""
+        plain, _ = self.run(requests, FixedVerifyLength(0))
+        return decisive(self.target, requests, plain, self.mask_token_id)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -133,20 +140,41 @@ def miniature_requests(count: int, sampling: SamplingParams, max_tokens: int) ->
     return [make_request(tokenizer.encode(p).ids, max_tokens=max_tokens, sampling=sampling) for p in prompts]
 
 
-def test_the_miniature_s_greedy_output_is_plain_decoding_s(pair: MiniaturePair) -> None:
-    requests = miniature_requests(220, GREEDY, max_tokens=24)
-    plain, _ = pair.run(requests, drafted=False)
-    requests, expected = decisive(pair.target, requests, plain, pair.mask_token_id)
+@pytest.fixture(scope="module")
+def greedy_truth(pair: MiniaturePair) -> tuple[list[GenerateRequest], list[list[int]]]:
+    requests, expected = pair.truth(miniature_requests(220, GREEDY, max_tokens=24))
     assert len(requests) >= 200
-    drafted, harness = pair.run(requests, drafted=True)
+    return requests, expected
+
+
+@pytest.mark.parametrize(
+    "policy", [FixedVerifyLength(15), RandomVerifyLength(7)], ids=["full blocks", "random changes"]
+)
+def test_the_miniature_s_greedy_output_is_plain_decoding_s(
+    pair: MiniaturePair,
+    greedy_truth: tuple[list[GenerateRequest], list[list[int]]],
+    policy: VerifyLengthPolicy,
+) -> None:
+    requests, expected = greedy_truth
+    drafted, harness = pair.run(requests, policy)
     assert token_ids(drafted) == expected
+    assert harness.loop.metrics.accepted_tokens_total > len(requests)
     assert not harness.loop.drafters.fallbacks
 
 
+def test_the_miniature_s_greedy_output_does_not_depend_on_the_verify_length(
+    pair: MiniaturePair, greedy_truth: tuple[list[GenerateRequest], list[list[int]]]
+) -> None:
+    requests, expected = greedy_truth
+    for length in range(16):
+        own = slice(length, None, 16)
+        drafted, _ = pair.run(requests[own], FixedVerifyLength(length))
+        assert token_ids(drafted) == expected[own]
+
+
 def test_the_miniature_s_seeded_output_is_plain_decoding_s(pair: MiniaturePair) -> None:
-    requests = miniature_requests(40, SEEDED, max_tokens=24)
-    plain, _ = pair.run(requests, drafted=False)
-    requests, expected = decisive(pair.target, requests, plain, pair.mask_token_id)
+    requests, expected = pair.truth(miniature_requests(40, SEEDED, max_tokens=24))
     assert len(requests) >= 30
-    drafted, _ = pair.run(requests, drafted=True)
+    drafted, harness = pair.run(requests, RandomVerifyLength(8))
     assert token_ids(drafted) == expected
+    assert harness.loop.metrics.accepted_tokens_total > 0
