@@ -12,9 +12,10 @@ from dspine_cluster.errors import ConfigError
 
 
 def print_acceptance(console: Console, report: dict[str, Any]) -> None:
-    """A row a task and drafter, then the pooled figures."""
+    """A row a task and drafter, then the pooled figures. `length` is the acceptance length, `differ` counts the prompts
+    whose greedy text is not plain decoding's."""
     table = Table("task", "drafter", box=None)
-    for name in ("prompts", "rounds", "acceptance length", "tokens/s", "over none", "mismatches"):
+    for name in ("prompts", "rounds", "length", "tokens/s", "over none", "differ"):
         table.add_column(name, justify="right")
     for row in report["results"]:
         mismatches = row["greedy_mismatches"]
