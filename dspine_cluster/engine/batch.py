@@ -11,7 +11,7 @@ from torch import Tensor
 from dspine_cluster.core.page_pool import num_pages_for, slot_of
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.models.cache import GatedDeltaWeights
-from dspine_kernels import gated_delta, paged_attention
+from dspine_kernels import paged_attention
 
 MIN_ROWS = 4
 """Matrix products of fewer rows may differ from larger ones in the last bits, so packed rows are padded to this."""
@@ -138,15 +138,10 @@ class PackedBatch:
         pool, slots = self._state_pool, group.state_slots
         new_qkv, new_a, new_b = group.pad(mixed_qkv), group.pad(a), group.pad(b)
         width = self._max_pending
-        out, state, conv_state = gated_delta.verify(
+        out, state, conv_state = weights.verify(
             new_qkv,
             new_a,
             new_b,
-            weights.conv_weight,
-            weights.A_log,
-            weights.dt_bias,
-            num_key_heads=weights.config.num_key_heads,
-            key_head_dim=weights.config.key_head_dim,
             state=pool.state[layer, slots],
             conv_state=pool.conv_state[layer, slots],
             pending_qkv=pool.pending_qkv[layer, slots, :width],
@@ -172,15 +167,10 @@ class PackedBatch:
         weights: GatedDeltaWeights,
     ) -> Tensor:
         pool, slots = self._state_pool, group.state_slots
-        out, state, conv_state = gated_delta.prefill(
+        out, state, conv_state = weights.prefill(
             group.pad(mixed_qkv),
             group.pad(a),
             group.pad(b),
-            weights.conv_weight,
-            weights.A_log,
-            weights.dt_bias,
-            num_key_heads=weights.config.num_key_heads,
-            key_head_dim=weights.config.key_head_dim,
             state=pool.state[layer, slots],
             conv_state=pool.conv_state[layer, slots],
             lengths=group.lengths,

@@ -11,7 +11,6 @@ from torch import Tensor
 from dspine_cluster.models.cache import GatedDeltaWeights
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
-from dspine_kernels import gated_delta
 
 COMPACT_BELOW = 0.75
 """Finished rows are dropped once the running ones are less than this share."""
@@ -52,15 +51,10 @@ class DenseCache:
         self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
     ) -> Tensor:
         num_rows = self.lengths.shape[0]
-        out, state, conv_state = gated_delta.prefill(
+        out, state, conv_state = weights.prefill(
             mixed_qkv.view(num_rows, -1, mixed_qkv.shape[1]),
             a.view(num_rows, -1, a.shape[1]),
             b.view(num_rows, -1, b.shape[1]),
-            weights.conv_weight,
-            weights.A_log,
-            weights.dt_bias,
-            num_key_heads=weights.config.num_key_heads,
-            key_head_dim=weights.config.key_head_dim,
             state=self.states[layer],
             conv_state=self.conv_states[layer],
             lengths=self.widths,

@@ -21,6 +21,62 @@ class GatedDeltaWeights:
     dt_bias: Tensor  # [num_value_heads]
     config: GatedDeltaConfig
 
+    def prefill(
+        self,
+        mixed_qkv: Tensor,
+        a: Tensor,
+        b: Tensor,
+        *,
+        state: Tensor | None = None,
+        conv_state: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`dspine_kernels.gated_delta.prefill` with these weights."""
+        return gated_delta.prefill(
+            mixed_qkv,
+            a,
+            b,
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.config.num_key_heads,
+            key_head_dim=self.config.key_head_dim,
+            state=state,
+            conv_state=conv_state,
+            lengths=lengths,
+        )
+
+    def verify(
+        self,
+        mixed_qkv: Tensor,
+        a: Tensor,
+        b: Tensor,
+        *,
+        state: Tensor,
+        conv_state: Tensor,
+        pending_qkv: Tensor,
+        pending_a: Tensor,
+        pending_b: Tensor,
+        num_pending: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`dspine_kernels.gated_delta.verify` with these weights."""
+        return gated_delta.verify(
+            mixed_qkv,
+            a,
+            b,
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.config.num_key_heads,
+            key_head_dim=self.config.key_head_dim,
+            state=state,
+            conv_state=conv_state,
+            pending_qkv=pending_qkv,
+            pending_a=pending_a,
+            pending_b=pending_b,
+            num_pending=num_pending,
+        )
+
 
 class Cache(Protocol):
     """What a layer sees of the past. `layer` counts layers of its own kind only, from 0."""
@@ -67,16 +123,7 @@ class SequenceCache:
     def gated_delta(
         self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
     ) -> Tensor:
-        out, _, _ = gated_delta.prefill(
-            self._unpack(mixed_qkv),
-            self._unpack(a),
-            self._unpack(b),
-            weights.conv_weight,
-            weights.A_log,
-            weights.dt_bias,
-            num_key_heads=weights.config.num_key_heads,
-            key_head_dim=weights.config.key_head_dim,
-        )
+        out, _, _ = weights.prefill(self._unpack(mixed_qkv), self._unpack(a), self._unpack(b))
         return out.flatten(0, 1)
 
     def _unpack(self, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from dspine_cluster.models.cache import GatedDeltaWeights
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
-from dspine_kernels import gated_delta, paged_attention
+from dspine_kernels import paged_attention
 
 PAGE = 16
 
@@ -80,15 +80,10 @@ class DenseCache:
     ) -> Tensor:
         state, conv_state = self.states[layer]
         new = (self._pad(mixed_qkv), self._pad(a), self._pad(b))
-        heads = (weights.config.num_key_heads, weights.config.key_head_dim)
-        shared = (weights.conv_weight, weights.A_log, weights.dt_bias)
         if self.is_block:
             pending = self.pending.get(layer, tuple(x[:, :0] for x in new))
-            out, *states = gated_delta.verify(
+            out, *states = weights.verify(
                 *new,
-                *shared,
-                num_key_heads=heads[0],
-                key_head_dim=heads[1],
                 state=state,
                 conv_state=conv_state,
                 pending_qkv=pending[0],
@@ -99,11 +94,8 @@ class DenseCache:
             self.pending[layer] = new
         else:
             assert not self.pending, "prefill first"
-            out, *states = gated_delta.prefill(
+            out, *states = weights.prefill(
                 *new,
-                *shared,
-                num_key_heads=heads[0],
-                key_head_dim=heads[1],
                 state=state,
                 conv_state=conv_state,
                 lengths=self.lengths,
