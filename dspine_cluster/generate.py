@@ -6,8 +6,9 @@ import time
 
 from rich.console import Console
 from rich.text import Text
-from transformers import AutoTokenizer
 
+from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.sources import locate_model
@@ -55,13 +56,11 @@ async def print_generation(
         ConfigError, CheckpointError, MismatchError, RequestError: the pair or the prompt cannot be used.
     """
     folder = locate_model(config.target)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    if not raw:
-        message = [{"role": "user", "content": prompt}]
-        prompt = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    tokenizer = ChatTokenizer.from_folder(folder)
+    message = ChatMessage(role="user", content=prompt)
     request = GenerateRequest(
         request_id="generate",
-        prompt_ids=tuple(tokenizer.encode(prompt, add_special_tokens=False)),
+        prompt_ids=await (tokenizer.encode_text(prompt) if raw else tokenizer.encode_chat([message], {})),
         sampling=SamplingParams(temperature=temperature, seed=seed),
         stop=StopConditions(max_tokens=max_tokens),
     )

@@ -6,7 +6,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,35 +27,33 @@ def local_pair(config: VerifierConfig) -> Iterator[VerifierService]:
     """
     config = replace(config, secret=secrets.token_hex(16))
     verifier = VerifierService(config)
-    if config.drafter.name == "none":
+    with ExitStack() as running:
+        endpoints: list[str] = []
+        if config.drafter.name != "none":
+            folder = running.enter_context(tempfile.TemporaryDirectory(prefix="dspine-"))
+            drafter = DrafterService.load(_drafter_config(config, Path(folder)))
+            drafter.start()
+            running.callback(drafter.stop)
+            endpoints = drafter.endpoints
         verifier.start()
-        try:
-            yield verifier
-        finally:
-            verifier.stop()
-        return
-    with tempfile.TemporaryDirectory(prefix="dspine-") as folder:
-        drafter = DrafterService.load(
-            DrafterServiceConfig(
-                target=config.target,
-                drafter=config.drafter,
-                endpoints=(f"unix:{Path(folder)}/drafter.sock",),
-                secret=config.secret,
-                dtype=config.engine.dtype,
-                device=config.engine.device,
-                max_context_tokens=config.engine.max_model_len_tokens,
-                pool_tokens=config.engine.pool_tokens,
-            )
-        )
-        drafter.start()
-        verifier.start()
-        try:
-            verifier.set_drafter_endpoints(drafter.endpoints)
+        running.callback(verifier.stop)
+        if endpoints:
+            verifier.set_drafter_endpoints(endpoints)
             _await_connection(verifier)
-            yield verifier
-        finally:
-            verifier.stop()
-            drafter.stop()
+        yield verifier
+
+
+def _drafter_config(config: VerifierConfig, folder: Path) -> DrafterServiceConfig:
+    return DrafterServiceConfig(
+        target=config.target,
+        drafter=config.drafter,
+        endpoints=(f"unix:{folder}/drafter.sock",),
+        secret=config.secret,
+        dtype=config.engine.dtype,
+        device=config.engine.device,
+        max_context_tokens=config.engine.max_model_len_tokens,
+        pool_tokens=config.engine.pool_tokens,
+    )
 
 
 def _await_connection(verifier: VerifierService) -> None:
