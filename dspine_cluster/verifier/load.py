@@ -18,7 +18,7 @@ from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
 from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import TOKENIZER_FILE
-from dspine_cluster.models.weights import load_target
+from dspine_cluster.models.weights import load_target, read_target_config
 from dspine_cluster.sources import locate_model
 from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.messages import Hello
@@ -44,16 +44,18 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
     """
     dtype, device = getattr(torch, config.engine.dtype), torch.device(config.engine.device)
     folder = locate_model(config.target)
-    target = load_target(folder, dtype=dtype, device=device)
     drafter_folder = None if config.drafter.name == "none" else locate_model(config.drafter)
     drafter_config = None
     projector = None
     if drafter_folder is not None:
         drafter_config = read_drafter_config(drafter_folder)
-        check_fit(target.config, drafter_config)
+        check_fit(read_target_config(folder), drafter_config)
         projector = load_feature_projector(drafter_folder, dtype=dtype, device=device)
     feature_size = drafter_config.hidden_size if drafter_config else 0
     _check_feature_sizes(config.drafting, feature_size * dtype.itemsize)
+    target = load_target(
+        folder, dtype=dtype, device=device
+    )  # last: it takes longest, and the rest may refuse
     unit = PoolBytes.of(target.config, feature_size, dtype)
     engine = Engine(
         target,
