@@ -73,7 +73,9 @@ class DrafterConnector:
             pause_s = self._try(endpoint)
             with self._condition:
                 if endpoint in self._wanted:
-                    self._next_try_s[endpoint] = time.monotonic() + pause_s
+                    # A drafter that broke the protocol meanwhile has been given a longer pause.
+                    due_s = time.monotonic() + pause_s
+                    self._next_try_s[endpoint] = max(due_s, self._next_try_s.get(endpoint, 0.0))
 
     def _await_due(self) -> str | None:
         """The next endpoint to try, when its time has come; None when the connector stops."""
