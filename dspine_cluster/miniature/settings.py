@@ -14,17 +14,22 @@ from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfi
 class TargetSettings:
     """Training of the target. Tokens a step = processes * tokens_per_process."""
 
-    steps: int = 1500
+    steps: int = 1700
     processes: int = 2
     tokens_per_process: int = 2048
     length: int = 512
     long_length: int = 2048
     long_every: int = 8
     """Each so many steps the sequences are long, so that the miniature can read beyond `length`."""
+    repetition_steps: int = 120
+    """So many steps at first read only repetitions of random tokens."""
+    repetition_every: int = 8
+    """Later each so many steps do."""
+    repetition_length: int = 256
     matrix_lr: float = 0.02
-    embedding_lr: float = 0.02
+    embedding_lr: float = 0.004
     other_lr: float = 0.004
-    warmup_steps: int = 60
+    warmup_steps: int = 20
     decay_share: float = 0.5
     """The learning rate falls linearly over this last share of the steps."""
     checkpoint_every_s: float = 180.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,9 @@ from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature.checkpoint import Checkpoint
 from dspine_cluster.miniature.data.conversation import Split
 from dspine_cluster.miniature.data.mixture import documents
+from dspine_cluster.miniature.data.repetition import repetitions
 from dspine_cluster.miniature.encoding import Encoder, batches
+from dspine_cluster.miniature.initialisation import initialise
 from dspine_cluster.miniature.optimizer import MuonAdamW, lr_scale
 from dspine_cluster.miniature.runlog import log
 from dspine_cluster.miniature.settings import Settings, TargetSettings
@@ -29,6 +31,9 @@ from dspine_cluster.models.target import TargetModel
 STEPS_PER_STREAM = 50
 CHECKPOINT = "checkpoint.pt"
 
+Batches = Iterator[tuple[Tensor, Tensor]]
+"""(tokens, weights) of each step, as `encoding.batches` gives them."""
+
 
 def new_target(settings: Settings, tokenizer_folder: Path) -> TargetModel:
     """A freshly initialised target for the tokenizer in the folder; the same weights every time."""
@@ -37,30 +42,6 @@ def new_target(settings: Settings, tokenizer_folder: Path) -> TargetModel:
     model = make_qwen3_5(settings.target_config(eos))
     initialise(model, torch.Generator().manual_seed(settings.target.seed))
     return model
-
-
-@torch.no_grad()
-def initialise(model: TargetModel, generator: torch.Generator) -> None:
-    """Matrices of standard deviation 1/sqrt(inputs), smaller where they write to the residual stream.
-
-    Decay starts between slow and fast: A in 1..16 and softplus(dt_bias) in 0.001..0.1 (Gated DeltaNet's own choice).
-    """
-    shrink = 1 / math.sqrt(2 * model.config.num_layers)
-    for name, parameter in model.named_parameters():
-        if name.endswith("A_log"):
-            parameter.uniform_(1.0, 16.0, generator=generator).log_()
-        elif name.endswith("dt_bias"):
-            dt = parameter.uniform_(math.log(0.001), math.log(0.1), generator=generator).exp()
-            parameter.copy_(dt + torch.log(-torch.expm1(-dt)))
-        elif "embed_tokens" in name:
-            parameter.normal_(0.0, 0.3, generator=generator)
-        elif "lm_head" in name:
-            parameter.normal_(0.0, 0.02, generator=generator)
-        elif name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
-            parameter.normal_(0.0, shrink / math.sqrt(parameter.shape[1]), generator=generator)
-        elif parameter.ndim >= 2:
-            inputs = parameter[0].numel()
-            parameter.normal_(0.0, 1 / math.sqrt(inputs), generator=generator)
 
 
 def weighted_loss(model: TargetModel, tokens: Tensor, weights: Tensor) -> Tensor:
@@ -76,9 +57,7 @@ def weighted_loss(model: TargetModel, tokens: Tensor, weights: Tensor) -> Tensor
     return (losses * counted).sum() / counted.sum()
 
 
-def training_batches(
-    encoder: Encoder, settings: TargetSettings, process: int, start_step: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def training_batches(encoder: Encoder, settings: TargetSettings, process: int, start_step: int) -> Batches:
     """The batch of every step from `start_step` on. It depends on seed, process and step only."""
     step = start_step
     while True:
@@ -86,17 +65,28 @@ def training_batches(
         seed = (settings.seed * 1_000_003 + stream) * 64 + process
         short = _encoded_batches(encoder, seed, settings.tokens_per_process, settings.length)
         long = _encoded_batches(encoder, ~seed, settings.tokens_per_process, settings.long_length)
+        repeated = _repeated_batches(encoder, seed, settings)
         for inside in range(STEPS_PER_STREAM):
-            is_long = (stream * STEPS_PER_STREAM + inside) % settings.long_every == settings.long_every - 1
-            batch = next(long if is_long else short)
+            batch = next(_choose(stream * STEPS_PER_STREAM + inside, settings, short, long, repeated))
             if inside >= offset:
                 yield batch
                 step += 1
 
 
-def _encoded_batches(
-    encoder: Encoder, seed: int, num_tokens: int, length: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _choose(step: int, settings: TargetSettings, short: Batches, long: Batches, repeated: Batches) -> Batches:
+    """What a step reads: only repetitions at first, then now and then, and long sequences now and then."""
+    if step < settings.repetition_steps or step % settings.repetition_every == 0:
+        return repeated
+    return long if step % settings.long_every == settings.long_every - 1 else short
+
+
+def _repeated_batches(encoder: Encoder, seed: int, settings: TargetSettings) -> Batches:
+    rng = Random(seed)
+    num_words = encoder.tokenizer.get_vocab_size(with_added_tokens=False)
+    return repetitions(rng, num_words, settings.tokens_per_process, settings.repetition_length)
+
+
+def _encoded_batches(encoder: Encoder, seed: int, num_tokens: int, length: int) -> Batches:
     encoded = (encoder.document(d) for d in documents(seed, Split.TRAIN))
     return batches(encoded, num_tokens // length, length)
 

@@ -43,7 +43,7 @@ def test_processes_read_different_batches(encoder: Encoder, settings: Settings) 
 
 
 def test_some_steps_read_long_sequences(encoder: Encoder, settings: Settings) -> None:
-    chosen = replace(settings.target, long_every=3)
+    chosen = replace(settings.target, long_every=3, repetition_steps=0, repetition_every=100)
     lengths = [tokens.shape[1] - 1 for tokens, _ in islice(training_batches(encoder, chosen, 0, 0), 6)]
     assert lengths == [64, 64, 128, 64, 64, 128]
 
@@ -72,8 +72,8 @@ def test_interrupted_training_ends_where_uninterrupted_training_does(
 
 
 def test_training_lowers_the_loss(encoder: Encoder, settings: Settings, tmp_path: Path) -> None:
-    longer = replace(settings, target=replace(settings.target, steps=15))
-    tokens, weights = next(training_batches(encoder, longer.target, 5, 0))
+    longer = replace(settings, target=replace(settings.target, steps=40))
+    tokens, weights = next(training_batches(encoder, longer.target, 5, 1))
     model = new_target(longer, TOKENIZER)
     before = weighted_loss(model, tokens, weights).item()
     train_target(longer, TOKENIZER, tmp_path)

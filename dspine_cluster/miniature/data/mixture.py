@@ -18,15 +18,15 @@ TASKS: dict[str, Callable[[Random, Split], Conversation]] = {
 """The task families with held-out prompts."""
 
 SHARES: dict[str, float] = {
-    "arithmetic": 0.26,
-    "code": 0.14,
-    "tools": 0.17,
-    "prose": 0.11,
-    "chat": 0.11,
-    "copying": 0.12,
-    "repetition": 0.04,
-    "source": 0.03,
-    "topic": 0.02,
+    "arithmetic": 0.28,
+    "code": 0.13,
+    "tools": 0.20,
+    "prose": 0.10,
+    "chat": 0.10,
+    "copying": 0.14,
+    "repetition": 0.02,
+    "source": 0.02,
+    "topic": 0.01,
 }
 """Share of documents, not of tokens: excerpts and tool conversations are several times longer than the rest."""
 
