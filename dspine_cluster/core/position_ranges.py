@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 
 class PositionRanges:
@@ -42,6 +43,28 @@ class PositionRanges:
         del self._ends[:first]
         if self._starts:
             self._starts[0] = max(self._starts[0], position)
+
+    def remove(self, start: int, end: int) -> None:
+        """Remove the positions of a range that is not empty; those that are missing stay so."""
+        assert start < end
+        first = bisect_right(self._ends, start)
+        last = bisect_left(self._starts, end)
+        if first >= last:
+            return
+        left = (self._starts[first], start)
+        right = (end, self._ends[last - 1])
+        kept = [(low, high) for low, high in (left, right) if low < high]
+        self._starts[first:last] = [low for low, _ in kept]
+        self._ends[first:last] = [high for _, high in kept]
+
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The runs of missing positions in `start <= position < end`, last run first."""
+        while start < end:
+            end = max(start, self.run_before(end))
+            gap = max(start, self.gap_before(end))
+            if gap < end:
+                yield gap, end
+            end = gap
 
     def run_before(self, end: int) -> int:
         """Start of the contiguous run whose last position is `end - 1`; `end` if that is not in the set."""

@@ -44,3 +44,31 @@ def test_runs_and_gaps_reach_back_to_the_first_change(
         gap -= 1
     assert ranges.run_before(end) == run
     assert ranges.gap_before(end) == gap
+
+
+spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), max_size=8)
+
+
+@given(spans, spans)
+def test_what_is_removed_is_missing_and_nothing_else_is(
+    added: list[tuple[int, int]], removed: list[tuple[int, int]]
+) -> None:
+    ranges, positions = build([(False, start, count) for start, count in added])
+    for start, count in removed:
+        ranges.remove(start, start + count)
+        positions -= set(range(start, start + count))
+        assert [p for low, high in ranges.ranges for p in range(low, high)] == sorted(positions)
+        assert all(left[1] < right[0] for left, right in zip(ranges.ranges, ranges.ranges[1:], strict=False))
+
+
+@given(steps, st.integers(0, 60), st.integers(0, 60))
+def test_gaps_are_the_missing_positions_of_a_range_last_run_first(
+    operations: list[tuple[bool, int, int]], start: int, end: int
+) -> None:
+    ranges, positions = build(operations)
+    gaps = list(ranges.gaps(start, end))
+    assert [p for low, high in reversed(gaps) for p in range(low, high)] == [
+        p for p in range(start, end) if p not in positions
+    ]
+    assert all(low < high for low, high in gaps)
+    assert all(newer[0] > older[1] for newer, older in zip(gaps, gaps[1:], strict=False))
