@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+import uuid
 
-from dspine_cluster.core.cluster_view import ClusterView, DrafterChoice, DrafterRecord
+from dspine_cluster.core.cluster_records import DrafterRecord
+from dspine_cluster.core.cluster_view import ClusterView, DrafterChoice
 
 
 class Directory:
     """Drafters register and heartbeat; verifiers ask which drafters to use."""
 
     def __init__(self) -> None:
-        self._view = ClusterView(time.monotonic())
+        self._view = ClusterView(time.monotonic(), epoch=uuid.uuid4().hex)
 
     async def register(self, record: DrafterRecord) -> None:
         self._view.register(record, time.monotonic())

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ray.serve.handle import DeploymentHandle
 
-from dspine_cluster.core.cluster_view import DrafterRecord
+from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_serve.calls import within
 
 _logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, limit_threads
-from dspine_cluster.core.cluster_view import DrafterRecord
+from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_cluster.drafter.service import DrafterService
 from dspine_serve.args import DrafterArgs
 from dspine_serve.discovery import announce

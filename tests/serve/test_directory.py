@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dspine_cluster.core.cluster_view import DrafterRecord
+from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_serve.directory import Directory
 
 RECORD = DrafterRecord("a", "n1", ("unix:/a",), (), "epoch")

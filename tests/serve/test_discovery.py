@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from dspine_cluster.core.cluster_view import DrafterRecord
+from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_serve.directory import Directory
 from dspine_serve.discovery import announce, follow
 

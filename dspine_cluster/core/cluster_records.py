@@ -1,0 +1,136 @@
+"""What replicas tell of themselves, and the events that carry it to whoever places requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from dspine_cluster.core.page_hash import PageKey
+
+NO_DRAFTER = "none"
+"""Drafter fingerprint of a verifier that always decodes plainly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """Which models a replica has loaded, or a request needs. An empty one is not known, or not asked for: fits any."""
+
+    target: str = ""
+    drafter: str = ""
+    tokenizer: str = ""
+
+    def fits_request(self, wanted: Fingerprints) -> bool:
+        """Whether a verifier with these may serve a request that wants `wanted`; its drafter is its own affair."""
+        return _fits(self.target, wanted.target) and _fits(self.tokenizer, wanted.tokenizer)
+
+    def fits_drafter(self, drafter: Fingerprints) -> bool:
+        """Whether a drafter with the fingerprints `drafter` may draft for a verifier with these."""
+        return self.fits_request(drafter) and _fits(self.drafter, drafter.drafter)
+
+
+ANY_MODELS = Fingerprints()
+
+
+def _fits(one: str, other: str) -> bool:
+    return one == other or not one or not other
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierRecord:
+    """What a verifier replica tells once; `epoch` differs after every restart."""
+
+    replica_id: str
+    node_id: str
+    epoch: str
+    fingerprints: Fingerprints = ANY_MODELS
+    max_requests: int = 256
+    """Requests that it takes at a time, running and waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterRecord:
+    """What a drafter replica tells once; `epoch` differs after every restart."""
+
+    replica_id: str
+    node_id: str
+    local_endpoints: tuple[str, ...]
+    """Reachable on the same node only."""
+    remote_endpoints: tuple[str, ...]
+    """Reachable from every node."""
+    epoch: str
+    fingerprints: Fingerprints = ANY_MODELS
+    max_requests: int = 1024
+    """Requests that it drafts for at a time."""
+
+
+ReplicaRecord = VerifierRecord | DrafterRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """How busy a replica is. A drafter counts its open requests as running and has no queued tokens."""
+
+    running_requests: int = 0
+    waiting_requests: int = 0
+    queued_tokens: int = 0
+    """Tokens still to be prefilled, of waiting and of running requests, cached ones left out."""
+    prefill_tokens_per_s: float = 0.0
+    """Measured under the present load; 0 when not known."""
+    eviction_age_s: float = inf
+    """How long the cached page that was evicted last had not been used; infinite while nothing needs evicting."""
+    is_draining: bool = False
+    """It finishes what it has and takes nothing new."""
+
+
+IDLE = ReplicaLoad()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDelta:
+    """What has changed on a replica since its last delta."""
+
+    replica_id: str
+    epoch: str
+    sequence: int
+    """One more than the last delta's; a snapshot may have any."""
+    load: ReplicaLoad
+    added: tuple[PageKey, ...] = ()
+    """Keys of the pages that end a restorable prefix: it has become cached."""
+    removed: tuple[PageKey, ...] = ()
+    admitted: tuple[str, ...] = ()
+    """Uids of the requests that `load` counts for the first time, so that reservations for them end."""
+    is_snapshot: bool = False
+    """`added` is everything that is cached; what was known before is void."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A replica is gone, or about to be: nothing new is sent to it."""
+
+    replica_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """All replicas that live. Whoever is not named is gone."""
+
+    replica_ids: frozenset[str]
+
+
+ClusterEvent = VerifierRecord | DrafterRecord | ReplicaDelta | Removal | Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a reader has come in one directory's events; the default has read nothing."""
+
+    epoch: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUpdates:
+    """Events in order, and where to go on reading."""
+
+    cursor: Cursor
+    events: tuple[ClusterEvent, ...]

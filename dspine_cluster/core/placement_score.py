@@ -1,0 +1,55 @@
+"""What it costs to place a request on a verifier, in seconds: the smaller, the better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from dspine_cluster.core.cluster_records import ReplicaLoad
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementConfig:
+    """Weights of the score. The defaults suit a 27 B target on one large GPU; measured rates replace the first."""
+
+    prefill_tokens_per_s: float = 10_000.0
+    """Of a replica that has not measured its own."""
+    miss_weight: float = 3.0
+    """A second of prefill that a cached prefix would have saved counts this often: it delays the rounds of others, too,
+    and the copy takes cache from them."""
+    request_s: float = 0.002
+    """What each request that a verifier already has adds: its rounds and its part of the memory."""
+    eviction_s: float = 60.0
+    """Pages whose predecessors were evicted after so long unused cost a second of prefill half as much again."""
+    draft_miss_ratio: float = 0.05
+    """Filling the drafter's context for a token, as a part of prefilling it."""
+    draft_request_s: float = 0.0005
+    """What each request that a drafter already has adds."""
+    remote_drafter_s: float = 0.05
+    """No drafter on the verifier's node."""
+    tie_s: float = 0.002
+    """Costs that differ by less are equal, and one of them is taken at random."""
+    max_candidates: int = 16
+    """Verifiers with a cached prefix that are looked at, longest prefix first."""
+    num_least_loaded: int = 4
+    """Verifiers that are looked at whatever they have cached."""
+
+
+def prefill_rate(load: ReplicaLoad, config: PlacementConfig) -> float:
+    """Prompt tokens a second."""
+    return load.prefill_tokens_per_s or config.prefill_tokens_per_s
+
+
+def standing_cost_s(
+    load: ReplicaLoad, reserved_tokens: int, reserved_requests: int, config: PlacementConfig
+) -> float:
+    """What a verifier costs whatever is placed there: the wait for its queue, and its running requests."""
+    num_requests = load.running_requests + load.waiting_requests + reserved_requests
+    wait_s = (load.queued_tokens + reserved_tokens) / prefill_rate(load, config)
+    return wait_s + num_requests * config.request_s
+
+
+def miss_cost_s(num_tokens: int, load: ReplicaLoad, config: PlacementConfig) -> float:
+    """What `num_tokens` cost that have to be prefilled there, and kept there in place of what was used last."""
+    pressure = 0.0 if load.eviction_age_s == inf else 1.0 / (1.0 + load.eviction_age_s / config.eviction_s)
+    return num_tokens * (config.miss_weight + pressure) / prefill_rate(load, config)
