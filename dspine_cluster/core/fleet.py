@@ -32,18 +32,14 @@ class Verifier:
     reserved_tokens: int = 0
     """To be prefilled for requests that its load does not count yet."""
     reserved_requests: int = 0
+    is_routable: bool = False
+    """It has room and stays. Kept up to date by the fleet, like the cost."""
+    standing_cost_s: float = 0.0
+    """What it costs whatever is placed there."""
 
     @property
     def num_requests(self) -> int:
         return self.load.running_requests + self.load.waiting_requests + self.reserved_requests
-
-    @property
-    def has_room(self) -> bool:
-        return self.num_requests < self.record.max_requests
-
-    @property
-    def is_routable(self) -> bool:
-        return self.has_room and not self.load.is_draining
 
     @property
     def wants_drafter(self) -> bool:
@@ -223,20 +219,20 @@ class Fleet:
             drafter.reserved_requests += sign
             self._reorder_drafter(drafter)
 
-    def standing_cost_s(self, verifier: Verifier) -> float:
-        cost_s = standing_cost_s(
-            verifier.load, verifier.reserved_tokens, verifier.reserved_requests, self._config
-        )
-        is_remote = verifier.wants_drafter and not any(self.local_drafters(verifier))
-        return cost_s + is_remote * self._config.remote_drafter_s
-
     def _reorder(self, verifier: Verifier) -> None:
         name = verifier.record.replica_id
         if self.verifiers.get(name) is not verifier:
             return
         order = self._orders.setdefault(_kind(verifier), LoadOrder(self._random))
+        is_remote = verifier.wants_drafter and not any(self.local_drafters(verifier))
+        verifier.standing_cost_s = is_remote * self._config.remote_drafter_s + standing_cost_s(
+            verifier.load, verifier.reserved_tokens, verifier.reserved_requests, self._config
+        )
+        verifier.is_routable = (
+            verifier.num_requests < verifier.record.max_requests and not verifier.load.is_draining
+        )
         if verifier.is_routable:
-            order.set(name, self.standing_cost_s(verifier))
+            order.set(name, verifier.standing_cost_s)
         else:
             order.discard(name)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from random import Random
 
 from dspine_cluster.core.cluster_records import ANY_MODELS, ClusterUpdates, Cursor, Fingerprints
@@ -102,14 +103,13 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A verifier with the drafter that suits it best."""
+class _Pair:
+    """A verifier with the drafter on its node that suits it best, if there is one."""
 
     verifier: Verifier
-    drafter: Drafter | None
     cached_tokens: int
+    drafter: Drafter | None
     draft_cached_tokens: int
-    is_colocated: bool
     cost_s: float
 
 
@@ -150,17 +150,19 @@ class Placer:
         verifiers = self._fleet.verifiers
         pages = self._fleet.verifier_keys.deepest(request.keys, self._config.max_candidates)
         draft_pages = self._fleet.drafter_keys.deepest(request.draft_keys, self._config.max_candidates)
-        names = {name: None for name in pages if self._accepts(verifiers[name], request)}
-        for verifier in self._fleet.least_loaded(
-            request.fingerprints, self._config.num_least_loaded, lambda v: self._accepts(v, request)
-        ):
-            names[verifier.record.replica_id] = None
-        if not names:
-            return Refusal(request.uid, self._why_not(request))
+        found = [verifiers[name] for name in pages if self._accepts(verifiers[name], request)]
+        others = self._fleet.least_loaded(
+            request.fingerprints,
+            self._config.num_least_loaded,
+            lambda v: v.record.replica_id not in pages and self._accepts(v, request),
+        )
         candidates = [
-            self._candidate(request, verifiers[name], pages.get(name, 0), draft_pages) for name in names
+            self._candidate(request, verifier, pages.get(verifier.record.replica_id, 0))
+            for verifier in (*found, *others)
         ]
-        picked = self._pick(candidates)
+        if not candidates:
+            return Refusal(request.uid, self._why_not(request))
+        picked = self._pick(request, candidates, draft_pages)
         longest = max(pages.values(), default=0)
         return self._reserve(request, picked, longest * PAGE_TOKENS)
 
@@ -173,33 +175,57 @@ class Placer:
         )
 
     def _candidate(
-        self, request: PlacementRequest, verifier: Verifier, num_pages: int, draft_pages: dict[str, int]
-    ) -> _Candidate:
-        """The verifier with its best drafter: one on its node whenever there is one."""
+        self, request: PlacementRequest, verifier: Verifier, num_pages: int
+    ) -> tuple[float, int, Verifier]:
+        """(cost without the drafter's part, cached tokens, verifier)."""
         cached = min(num_pages * PAGE_TOKENS, request.num_prompt_tokens - 1)
-        cost_s = self._fleet.standing_cost_s(verifier)
-        cost_s += miss_cost_s(request.num_prompt_tokens - cached, verifier.load, self._config)
+        cost_s = miss_cost_s(request.num_prompt_tokens - cached, verifier.load, self._config)
+        return verifier.standing_cost_s + cost_s, cached, verifier
+
+    def _pick(
+        self,
+        request: PlacementRequest,
+        candidates: list[tuple[float, int, Verifier]],
+        draft_pages: dict[str, int],
+    ) -> _Pair:
+        """The cheapest pair, or one that costs hardly more. Drafters are looked at only where they can decide it."""
+        candidates.sort(key=lambda candidate: candidate[0])
+        pairs: list[_Pair] = []
+        limit_s = inf
+        for cost_s, cached_tokens, verifier in candidates:
+            if cost_s > limit_s:
+                break
+            pair = self._pair(request, verifier, cached_tokens, cost_s, draft_pages)
+            pairs.append(pair)
+            limit_s = min(limit_s, pair.cost_s + self._config.tie_s)
+        return self._random.choice([pair for pair in pairs if pair.cost_s <= limit_s])
+
+    def _pair(
+        self,
+        request: PlacementRequest,
+        verifier: Verifier,
+        cached_tokens: int,
+        cost_s: float,
+        draft_pages: dict[str, int],
+    ) -> _Pair:
         if not verifier.wants_drafter:
-            return _Candidate(verifier, None, cached, 0, False, cost_s)
+            return _Pair(verifier, cached_tokens, None, 0, cost_s)
+        num_tokens = request.num_prompt_tokens
         token_s = self._config.draft_miss_ratio / prefill_rate(verifier.load, self._config)
         best: Drafter | None = None
-        best_s, best_cached = request.num_prompt_tokens * token_s, 0
+        best_s, best_cached = num_tokens * token_s, 0
         for drafter in self._fleet.local_drafters(verifier):
             name = drafter.record.replica_id
             if name in request.exclude:
                 continue
-            in_context = min(draft_pages.get(name, 0) * PAGE_TOKENS, request.num_prompt_tokens - 1)
-            drafter_s = (request.num_prompt_tokens - in_context) * token_s
+            draft_cached = min(draft_pages.get(name, 0) * PAGE_TOKENS, num_tokens - 1)
+            drafter_s = (num_tokens - draft_cached) * token_s
             drafter_s += drafter.num_requests * self._config.draft_request_s
             if best is None or drafter_s < best_s:
-                best, best_s, best_cached = drafter, drafter_s, in_context
-        return _Candidate(verifier, best, cached, best_cached, best is not None, cost_s + best_s)
+                best, best_s, best_cached = drafter, drafter_s, draft_cached
+        return _Pair(verifier, cached_tokens, best, best_cached, cost_s + best_s)
 
-    def _pick(self, candidates: Sequence[_Candidate]) -> _Candidate:
-        limit_s = min(candidate.cost_s for candidate in candidates) + self._config.tie_s
-        return self._random.choice([candidate for candidate in candidates if candidate.cost_s <= limit_s])
-
-    def _reserve(self, request: PlacementRequest, picked: _Candidate, longest_tokens: int) -> Placement:
+    def _reserve(self, request: PlacementRequest, picked: _Pair, longest_tokens: int) -> Placement:
         verifier, drafter = picked.verifier, picked.drafter
         endpoints: tuple[str, ...] = ()
         if drafter is not None:
@@ -225,7 +251,7 @@ class Placer:
             drafter_endpoints=endpoints,
             cached_tokens=picked.cached_tokens,
             draft_cached_tokens=picked.draft_cached_tokens,
-            is_colocated=picked.is_colocated,
+            is_colocated=picked.drafter is not None,
             wait_s=wait_s,
             reason=reason,
         )
