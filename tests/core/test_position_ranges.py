@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,4 +73,4 @@ def test_gaps_are_the_missing_positions_of_a_range_last_run_first(
         p for p in range(start, end) if p not in positions
     ]
     assert all(low < high for low, high in gaps)
-    assert all(newer[0] > older[1] for newer, older in zip(gaps, gaps[1:], strict=False))
+    assert all(newer[0] > older[1] for newer, older in pairwise(gaps))
