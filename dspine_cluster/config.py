@@ -52,6 +52,11 @@ class EngineConfig:
     """Tokens that the page pool holds; None sizes it from `memory_fraction` of the free memory."""
     memory_fraction: float = 0.3
     """Share of the free memory, measured after the weights are loaded, for pages and recurrent states."""
+    prefix_cache: bool = True
+    """Keep what requests leave behind, so that later ones with the same prefix need not compute it again."""
+    checkpoint_bytes: int | None = None
+    """Host memory for saved recurrent states, from which requests to a hybrid target resume; None takes a tenth of
+    what is free."""
 
     def __post_init__(self) -> None:
         _require(
@@ -68,6 +73,7 @@ class EngineConfig:
             "hold an anchor of every running request and a prefill chunk of 64",
         )
         _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
+        _require((self.checkpoint_bytes or 0) >= 0, "checkpoint_bytes", "not be negative")
         if self.pool_tokens is not None:
             _require(
                 self.pool_tokens >= self.max_model_len_tokens + 16,
@@ -92,8 +98,10 @@ class DraftingConfig:
     """Consecutive late rounds after which a drafter rests."""
     breaker_rest_s: float = 2.0
     attach_tokens: int = 512
-    """Features sent at once when a request attaches to a drafter; older ones follow at `repair_tokens_per_round`."""
-    repair_tokens_per_round: int = 512
+    """The newest features of a request that attaches to a drafter; it is drafted for once these are there."""
+    repair_bytes_per_step: int = 4 << 20
+    """Features of earlier passes sent in one step, over all requests: to drafters that requests attach to, and where
+    some were evicted. Requests decode plainly until `attach_tokens` of theirs are there; older ones follow."""
 
     def __post_init__(self) -> None:
         parse_verify(self.verify)
@@ -102,7 +110,7 @@ class DraftingConfig:
         _require(0.0 <= self.breaker_rest_s < inf, "breaker_rest_s", "be finite and not negative")
         _require(self.breaker_failures >= 1, "breaker_failures", "be at least 1")
         _require(self.attach_tokens >= 16, "attach_tokens", "be at least 16")
-        _require(self.repair_tokens_per_round >= 16, "repair_tokens_per_round", "be at least 16")
+        _require(self.repair_bytes_per_step >= 1, "repair_bytes_per_step", "be positive")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ from enum import StrEnum
 PAGE_TOKENS = 16
 """Consecutive cached tokens in one page."""
 
+CHUNK_GRID_TOKENS = 64
+"""Prefill chunks end at multiples of this or at the end of the prompt, whatever the load and wherever a request
+resumes, so that the same prompt is always computed in the same pieces."""
+
 
 class FinishReason(StrEnum):
     """Why a request ended."""
@@ -69,6 +73,10 @@ class GenerateRequest:
     """Output tokens already given to the caller by another replica; they count as output everywhere."""
     priority: int = 0
     """Smaller is served first; equal priorities in order of arrival."""
+    message_boundaries: tuple[int, ...] = ()
+    """Lengths, ascending, at which messages of the prompt end: where later prompts are likely to part from it."""
+    cache_salt: str = ""
+    """Only requests of the same salt share cached prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,7 @@ class Usage:
     prompt_tokens: int = 0
     output_tokens: int = 0
     cached_prompt_tokens: int = 0
+    """Prompt tokens whose K/V and state were found in the prefix cache when the request was first admitted."""
     num_rounds: int = 0
     """Decoding rounds, drafted or plain; the token that prefill yields belongs to none."""
     proposed_tokens: int = 0

@@ -58,7 +58,10 @@ def _time(run: Callable[[], None]) -> float:
 
 def _engine_runner(folder: Path, prompts: Sequence[Sequence[int]], num_tokens: int) -> Callable[[], None]:
     config = EngineConfig(
-        max_model_len_tokens=2048, pool_tokens=2064 * len(prompts), max_running_requests=len(prompts)
+        max_model_len_tokens=2048,
+        pool_tokens=2064 * len(prompts),
+        max_running_requests=len(prompts),
+        prefix_cache=False,
     )
     assert config.pool_tokens is not None
     engine = Engine(

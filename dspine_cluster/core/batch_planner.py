@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.core.resume import COLD_START, Resume
 from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.types import CHUNK_GRID_TOKENS
 
-CHUNK_GRID_TOKENS = 64
-"""Prefill chunks end at multiples of this or at the end of the prompt, whatever the load, so that the same prompt is
-always computed in the same pieces."""
+
+class Prefixes(Protocol):
+    """What the plan has to know of cached prefixes."""
+
+    def find(self, session: Session) -> Resume:
+        """Where a waiting session would start now."""
+        ...
+
+    def num_returned(self, session: Session) -> int:
+        """Pages that can be allocated anew once the session has given up its own."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +29,7 @@ class Budget:
     """What a pass may use."""
 
     free_pages: int
+    """Pages that can be allocated, those that are cached and idle included."""
     free_slots: int
     max_batch_tokens: int
     prefill_chunk_tokens: int
@@ -40,6 +52,8 @@ class ChunkPlan:
     num_tokens: int
     num_new_pages: int
     """Pages for all its uncomputed tokens, given when it is admitted, so that prefill never stalls on memory."""
+    resume: Resume | None = None
+    """How to admit the session, if it waits until now."""
 
     @property
     def tokens(self) -> list[int]:
@@ -76,6 +90,7 @@ def plan_batch(
     running: Sequence[Session],
     waiting: Sequence[Session],
     budget: Budget,
+    prefixes: Prefixes,
 ) -> BatchPlan:
     """Plan one pass.
 
@@ -84,13 +99,14 @@ def plan_batch(
         running: every session that holds pages, in order of admission.
         waiting: sessions without pages, in the order in which they are to be admitted.
         budget: memory and size limits.
+        prefixes: the cached prefixes.
 
     Under memory pressure verify lengths fall to 0 first; then the youngest session of lowest priority is preempted,
     until the anchors of the others fit. A waiting session is admitted only when all its tokens fit and one page is left
     for every running session, so that admission does not cause the next preemption.
     """
     plan = BatchPlan()
-    _plan_blocks(plan, decoding, running, budget)
+    _plan_blocks(plan, decoding, running, budget, prefixes)
     free_pages = budget.free_pages - sum(block.num_new_pages for block in plan.blocks)
     room = budget.max_batch_tokens - sum(1 + block.verify_length for block in plan.blocks)
     num_kept = 0
@@ -99,26 +115,55 @@ def plan_batch(
             continue
         num_kept += 1
         if session.phase is Phase.PREFILL:
-            room -= _plan_chunk(plan, session, room, budget, num_new_pages=0)
+            num_tokens = _chunk_size(session, session.num_computed, session.resume, room, budget)
+            if num_tokens:
+                plan.chunks.append(ChunkPlan(session, num_tokens, num_new_pages=0))
+                room -= num_tokens
     if plan.preempted:
         return plan
     free_slots = budget.free_slots
     for session in waiting:
-        num_pages = num_pages_for(len(session.tokens) + 1)
-        if free_slots == 0 or num_pages + num_kept > free_pages:
+        if free_slots == 0:
             break
-        num_tokens = _plan_chunk(plan, session, room, budget, num_new_pages=num_pages)
-        if num_tokens == 0:
+        chunk = _plan_admission(session, room, budget, free_pages - num_kept, prefixes)
+        if chunk is None:
             break
-        room -= num_tokens
-        free_pages -= num_pages
+        plan.chunks.append(chunk)
+        room -= chunk.num_tokens
+        free_pages -= _num_pages_taken(chunk)
         free_slots -= 1
         num_kept += 1
     return plan
 
 
+def _plan_admission(
+    session: Session, room: int, budget: Budget, free_pages: int, prefixes: Prefixes
+) -> ChunkPlan | None:
+    """The first chunk of a waiting session; None when it does not fit.
+
+    A cold start needs one page less than a match with a page to copy: it is what fits into the smallest pool.
+    """
+    for resume in (prefixes.find(session), COLD_START):
+        start = resume.match.num_tokens
+        num_tokens = _chunk_size(session, start, resume, room, budget)
+        num_new_pages = num_pages_for(len(session.tokens) + 1) - len(resume.match.pages)
+        chunk = ChunkPlan(session, num_tokens, num_new_pages, resume)
+        if num_tokens and _num_pages_taken(chunk) <= free_pages:
+            return chunk
+    return None
+
+
+def _num_pages_taken(chunk: ChunkPlan) -> int:
+    """Pages that cannot be allocated any more once the chunk's session is admitted."""
+    return chunk.num_new_pages + (chunk.resume.match.num_idle_pages if chunk.resume else 0)
+
+
 def _plan_blocks(
-    plan: BatchPlan, decoding: Sequence[tuple[Session, int]], running: Sequence[Session], budget: Budget
+    plan: BatchPlan,
+    decoding: Sequence[tuple[Session, int]],
+    running: Sequence[Session],
+    budget: Budget,
+    prefixes: Prefixes,
 ) -> None:
     blocks = _fit_tokens(decoding, budget.max_batch_tokens - CHUNK_GRID_TOKENS)
     free_pages = budget.free_pages
@@ -128,7 +173,7 @@ def _plan_blocks(
     while _pages_missing(blocks) > free_pages:
         victim = victims.pop()
         plan.preempted.append(victim)
-        free_pages += len(victim.pages)
+        free_pages += prefixes.num_returned(victim)
         blocks = [(session, length) for session, length in blocks if session is not victim]
     plan.blocks = [
         BlockPlan(session, length, _pages_missing([(session, length)])) for session, length in blocks
@@ -149,14 +194,10 @@ def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> int:
     )
 
 
-def _plan_chunk(plan: BatchPlan, session: Session, room: int, budget: Budget, *, num_new_pages: int) -> int:
-    """Plan the session's next chunk within `room` tokens and return its size; 0 when the next grid point is too far."""
+def _chunk_size(session: Session, start: int, resume: Resume, room: int, budget: Budget) -> int:
+    """Tokens of the session's next chunk, from `start` on; 0 when the next grid point is too far."""
     total = len(session.tokens)
-    end = min(total, session.num_computed + min(budget.prefill_chunk_tokens, room))
+    end = min(total, start + min(budget.prefill_chunk_tokens, room), resume.next_split(start, total))
     if end < total:
         end -= end % CHUNK_GRID_TOKENS
-    num_tokens = end - session.num_computed
-    if num_tokens <= 0:
-        return 0
-    plan.chunks.append(ChunkPlan(session, num_tokens, num_new_pages))
-    return num_tokens
+    return max(0, end - start)

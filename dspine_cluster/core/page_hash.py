@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from dspine_cluster.types import PAGE_TOKENS
+from dspine_cluster.types import CHUNK_GRID_TOKENS, PAGE_TOKENS
 
 PageKey = bytes
 """16 bytes: equal keys mean equal tokens up to the page's end, computed in the same way for the same owner."""
@@ -17,17 +17,25 @@ _BYTES_PER_TOKEN = 4
 
 
 def root_key(*parts: str) -> PageKey:
-    """The key before the first page: whatever must not be shared between holders of other `parts`.
-
-    For verifier pages that is the target's fingerprint, the dtype, the chunk grid and the cache salt; for draft pages
-    also the drafter's fingerprint. Each part goes in with its length, so that no two lists of parts read the same.
-    """
+    """The key before the first page: pages under different roots are never shared. Each part goes in with its length,
+    so that no two lists of parts read the same."""
     hasher = blake2b(digest_size=_KEY_BYTES)
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
         hasher.update(len(encoded).to_bytes(8, "little"))
         hasher.update(encoded)
     return hasher.digest()
+
+
+def verifier_root(target_fingerprint: str, dtype: str, cache_salt: str) -> PageKey:
+    """The root of a verifier's pages and checkpoints, for requests of one salt."""
+    return root_key("verifier", target_fingerprint, dtype, str(CHUNK_GRID_TOKENS), cache_salt)
+
+
+def draft_root(target_fingerprint: str, drafter_fingerprint: str, dtype: str, cache_salt: str) -> PageKey:
+    """The root of the draft pages that come from a verifier's features, for requests of one salt."""
+    verifier = verifier_root(target_fingerprint, dtype, cache_salt)
+    return root_key("drafter", verifier.hex(), drafter_fingerprint)
 
 
 def page_keys(tokens: Sequence[int], root: PageKey, start: Sequence[PageKey] = ()) -> list[PageKey]:

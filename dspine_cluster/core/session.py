@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from dspine_cluster.types import GenerateRequest, Usage
+from dspine_cluster.core.page_hash import PageKey, page_keys
+from dspine_cluster.core.resume import COLD_START, Resume
+from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, Usage
 
 
 class Phase(Enum):
@@ -28,13 +30,23 @@ class Session:
     request: GenerateRequest
     arrival: int
     """Order of arrival; breaks ties of priority."""
+    root: PageKey = b""
+    """Which pages it may share: see `page_hash.root_key`."""
     tokens: list[int] = field(init=False)
     """Committed tokens: the prompt, then the output."""
     num_computed: int = 0
     """Committed tokens that have passed through the target: their K/V and features exist."""
+    num_in_state: int = 0
+    """Committed tokens that the recurrent state covers; the computed ones after them wait to be replayed."""
     phase: Phase = Phase.WAITING
     pages: list[int] = field(default_factory=list)
     """Page i holds positions 16 i .. 16 i + 15."""
+    num_indexed_pages: int = 0
+    """The first of `pages` that the prefix index knows; they are never written again."""
+    resume: Resume = COLD_START
+    """How it was admitted."""
+    cached_prompt_tokens: int | None = None
+    """Prompt tokens found in the cache when it was first admitted."""
     state_slot: int | None = None
     round: int = 0
     """Number of the round that decodes the present anchor; a draft belongs to exactly one."""
@@ -42,6 +54,7 @@ class Session:
     proposed_tokens: int = 0
     verified_tokens: int = 0
     accepted_tokens: int = 0
+    _keys: list[PageKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tokens = [*self.request.prompt_ids, *self.request.forced_output_ids]
@@ -49,6 +62,13 @@ class Session:
     @property
     def num_prompt(self) -> int:
         return len(self.request.prompt_ids)
+
+    @property
+    def keys(self) -> list[PageKey]:
+        """The page keys of the committed tokens' full pages."""
+        if len(self._keys) < len(self.tokens) // PAGE_TOKENS:
+            self._keys = page_keys(self.tokens, self.root, self._keys)
+        return self._keys
 
     @property
     def num_output(self) -> int:
@@ -73,16 +93,29 @@ class Session:
         return Usage(
             prompt_tokens=self.num_prompt,
             output_tokens=self.num_output,
+            cached_prompt_tokens=self.cached_prompt_tokens or 0,
             num_rounds=self.num_rounds,
             proposed_tokens=self.proposed_tokens,
             verified_tokens=self.verified_tokens,
             accepted_tokens=self.accepted_tokens,
         )
 
+    def start(self, resume: Resume, pages: list[int], state_slot: int) -> None:
+        """Begin prefill behind the tokens of `resume.match`, whose K/V and state are in place."""
+        assert self.phase is Phase.WAITING
+        self.phase = Phase.PREFILL
+        self.resume = resume
+        self.num_computed = self.num_in_state = resume.match.num_tokens
+        self.pages, self.num_indexed_pages = pages, len(resume.match.pages)
+        self.state_slot = state_slot
+        if self.cached_prompt_tokens is None:
+            self.cached_prompt_tokens = min(resume.match.num_tokens, self.num_prompt)
+
     def advance_prefill(self, num_tokens: int) -> None:
         """Note that a chunk of `num_tokens` committed tokens has passed through the target."""
         assert self.phase is Phase.PREFILL
         self.num_computed += num_tokens
+        self.num_in_state = self.num_computed
         assert self.num_computed <= len(self.tokens)
 
     def commit_first(self, token: int) -> None:
@@ -102,6 +135,7 @@ class Session:
         assert len(tokens) >= 1
         assert 0 <= num_accepted <= num_verified <= num_proposed
         assert num_accepted <= len(tokens) <= num_accepted + 1
+        self.num_in_state = self.num_computed
         self.num_computed += len(tokens)
         self.tokens.extend(tokens)
         self.round += 1
@@ -115,7 +149,7 @@ class Session:
         assert self.phase is not Phase.WAITING
         released, self.pages = self.pages, []
         self.phase = Phase.WAITING
-        self.num_computed = 0
+        self.num_computed = self.num_in_state = self.num_indexed_pages = 0
         self.state_slot = None
         self.round += 1
         return released

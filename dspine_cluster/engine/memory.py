@@ -14,6 +14,9 @@ from dspine_cluster.errors import ConfigError
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.types import PAGE_TOKENS
 
+_CACHE_FACTOR = 4
+"""Cached prefixes may take up to three times the pages that all running requests can fill, if there is memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolBytes:
@@ -34,7 +37,7 @@ class PoolBytes:
 
 
 def num_pages(config: EngineConfig, unit: PoolBytes, free_bytes: int) -> int:
-    """Pages that the pool holds: as configured, or what fits, but no more than all running requests can fill.
+    """Pages that the pool holds: as configured, or what fits, but no more than running requests and cache use.
 
     Raises:
         ConfigError: what is free does not hold one request of the maximum length.
@@ -50,7 +53,19 @@ def num_pages(config: EngineConfig, unit: PoolBytes, free_bytes: int) -> int:
             f"too few for max_model_len_tokens {config.max_model_len_tokens}; lower max_model_len_tokens or "
             "max_running_requests, or raise memory_fraction"
         )
-    return min(pages, config.max_running_requests * num_pages_for(config.max_model_len_tokens + PAGE_TOKENS))
+    num_running = config.max_running_requests * num_pages_for(config.max_model_len_tokens + PAGE_TOKENS)
+    return min(pages, num_running * (_CACHE_FACTOR if config.prefix_cache else 1))
+
+
+def num_checkpoints(config: EngineConfig, target: TargetConfig, num_pages: int) -> int:
+    """Recurrent states that the prefix cache saves at most: what fits, and no more than there are pages to end at."""
+    if not config.prefix_cache or target.gated_delta is None:
+        return 0
+    state_bytes, _ = StatePool.slot_bytes(target, getattr(torch, config.dtype))
+    limit_bytes = config.checkpoint_bytes
+    if limit_bytes is None:
+        limit_bytes = psutil.virtual_memory().available // 10
+    return min(num_pages, limit_bytes // state_bytes)
 
 
 def free_bytes(device: torch.device) -> int:

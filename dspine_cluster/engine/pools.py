@@ -93,7 +93,7 @@ class StatePool:
         """Take a slot whose state is that of an empty past."""
         slot = self._free.pop()
         self.num_pending[slot] = 0
-        for tensor in self._per_slot_tensors():
+        for tensor in self.live_tensors:
             tensor[:, slot] = 0
         return slot
 
@@ -106,7 +106,9 @@ class StatePool:
         index = torch.tensor(slots, dtype=torch.int64, device=self.num_pending.device)
         self.num_pending[index] = torch.tensor(num_tokens, dtype=torch.int64, device=self.num_pending.device)
 
-    def _per_slot_tensors(self) -> list[Tensor]:
+    @property
+    def live_tensors(self) -> list[Tensor]:
+        """What a request's recurrent past is made of, beside its pending inputs: `[num_layers, num_slots, ...]`."""
         return [self.state, self.conv_state] if hasattr(self, "state") else []
 
     @staticmethod

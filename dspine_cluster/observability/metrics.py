@@ -18,13 +18,20 @@ class VerifierMetrics:
     committed_tokens_total: int = 0
     """Tokens committed by rounds; the token that prefill yields belongs to none."""
     prompt_tokens_total: int = 0
+    cached_prompt_tokens_total: int = 0
+    """Of these, those whose prefix was found in the cache when the request was admitted."""
     finished_requests_total: int = 0
     preemptions_total: int = 0
+    evicted_pages_total: int = 0
+    evicted_checkpoints_total: int = 0
     verified_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
     accepted_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
     running_requests: int = 0
     waiting_requests: int = 0
     page_usage_ratio: float = 0.0
+    """Pages of running requests; cached pages that none of them holds count as free."""
+    cached_pages: int = 0
+    checkpoints: int = 0
 
     def note_round(
         self, *, num_proposed: int, num_verified: int, num_accepted: int, num_committed: int

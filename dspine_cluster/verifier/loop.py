@@ -11,10 +11,11 @@ import torch
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import cut_at_end
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, plan_batch
-from dspine_cluster.core.page_pool import PagePool
+from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.core.verify_length import BlockView, VerifyLengthPolicy
 from dspine_cluster.engine.blocks import Verdict
+from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import VerifierMetrics
@@ -22,7 +23,8 @@ from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
-from dspine_cluster.verifier.drafters import Drafters, OnLost
+from dspine_cluster.verifier.drafters import Drafters
+from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.passes import PassItem, PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -47,6 +49,8 @@ class VerifierLoop:
         mask_token_id: int | None,
         deliver: Callable[[Outputs], None],
         on_drafter_lost: OnLost,
+        target_fingerprint: str = "",
+        drafter_fingerprint: str = "",
         random_seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,11 +61,16 @@ class VerifierLoop:
             on_drafter_lost,
             clock,
             vocab_size=engine.target.config.vocab_size,
+            row_bytes=engine.feature_row_bytes,
+            root_of=self._draft_root_of if engine_config.prefix_cache else None,
         )
-        self.streams = Streams(PagePool(engine.num_pages), engine.state_pool)
+        self.streams = Streams(make_prefix_cache(engine, engine_config), engine.state_pool)
+        self.prefix_events = self.streams.prefix_cache.index.events
         self.policy = policy
         self._engine = engine
         self._token_bytes = token_bytes
+        self._target_fingerprint = target_fingerprint
+        self._drafter_fingerprint = drafter_fingerprint
         self._config = engine_config
         self._max_proposals = block_size - 1
         self._eos_token_ids = frozenset(engine.target.config.eos_token_ids)
@@ -80,7 +89,8 @@ class VerifierLoop:
 
     def submit(self, uid: int, request: GenerateRequest) -> None:
         """Take in a request that has been validated. Uids are never reused."""
-        session = Session(uid, request, next(self._arrivals))
+        root = verifier_root(self._target_fingerprint, self._config.dtype, request.cache_salt)
+        session = Session(uid, request, next(self._arrivals), root)
         detokenizer = Detokenizer(
             self._token_bytes, request.stop.stop_strings, min_tokens=request.stop.min_tokens
         )
@@ -103,7 +113,7 @@ class VerifierLoop:
     def abort(self, uid: int) -> None:
         """Forget a request; harmless when it has ended."""
         if uid in self.streams:
-            self._end(uid)
+            self._end(uid, keep_state=False)
 
     def step(self) -> float | None:
         """Run one pass if there is something to run.
@@ -130,18 +140,27 @@ class VerifierLoop:
         self._drafted = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
         lengths = self._choose_verify_lengths(ready)
         budget = Budget(
-            free_pages=self.streams.page_pool.num_free,
+            free_pages=self.streams.prefix_cache.index.num_available,
             free_slots=self.streams.num_free_slots,
             max_batch_tokens=self._config.max_batch_tokens,
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
         plan = plan_batch(
-            list(zip(ready, lengths, strict=True)), self.streams.running, self.streams.waiting, budget
+            list(zip(ready, lengths, strict=True)),
+            self.streams.running,
+            self.streams.waiting,
+            budget,
+            self.streams.prefix_cache,
         )
         for session in plan.preempted:
             self.drafters.forget(session)
         self.metrics.preemptions_total += len(plan.preempted)
+        admitted = [chunk.session for chunk in plan.chunks if chunk.session.cached_prompt_tokens is None]
+        joining = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.WAITING]
         self.streams.apply(plan)
+        if self.policy.wants_drafts:
+            self.drafters.greet(joining)
+        self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
         return plan
 
     def _ready(self) -> list[Session]:
@@ -180,6 +199,7 @@ class VerifierLoop:
     def _commit(self, plan: BatchPlan, decisions: Sequence[tuple[PassItem, Verdict]]) -> Outputs:
         for chunk in plan.chunks:
             chunk.session.advance_prefill(chunk.num_tokens)
+            self.streams.prefix_cache.note_computed(chunk.session)
         return [self._commit_tokens(item, verdict) for item, verdict in decisions]
 
     def _commit_tokens(self, item: PassItem, verdict: Verdict) -> tuple[int, RoundOutput]:
@@ -205,7 +225,9 @@ class VerifierLoop:
         text = pushed.text
         if reason is not None:
             text += detokenizer.flush()
-            self._end(session.uid)
+            self._end(session.uid, keep_state=True)
+        else:
+            self.streams.prefix_cache.note_computed(session)
         return session.uid, RoundOutput(tokens, text, num_accepted, reason, session.usage)
 
     def _commit_round(self, item: BlockPlan, tokens: Sequence[int], num_accepted: int) -> None:
@@ -224,18 +246,24 @@ class VerifierLoop:
         moved = [item.session for item in plan.items if item.session.uid in self.streams]
         decoding = [session for session in moved if session.phase is Phase.DECODE]
         if self.policy.wants_drafts:
-            for session in moved:
-                if session.phase is Phase.PREFILL:
-                    self.drafters.send_prefilled(session)
-            self.drafters.ask([(s, n) for s in decoding if (n := self._num_useful(s)) > 0])
+            self.drafters.receive()  # what drafters have of the prompts that this pass began with
+            self.drafters.ask(
+                [(session, n) for session in decoding if (n := self._num_useful(session)) > 0],
+                prefilling=[session for session in moved if session.phase is Phase.PREFILL],
+            )
         if plan.blocks or not self._awaited:
             self._awaited = {session.uid for session in decoding}
 
-    def _end(self, uid: int) -> None:
+    def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""
         self.drafters.forget(self.streams[uid].session)
-        self.streams.remove(uid)
+        self.streams.remove(uid, keep_state=keep_state)
         self.metrics.finished_requests_total += 1
+
+    def _draft_root_of(self, request: GenerateRequest) -> PageKey:
+        return draft_root(
+            self._target_fingerprint, self._drafter_fingerprint, self._config.dtype, request.cache_salt
+        )
 
     def _read_features(self, session: Session, start: int, end: int) -> UInt8Array:
         return self._engine.read_features(session.pages, start, end)
@@ -246,7 +274,11 @@ class VerifierLoop:
             self.drafters.plain_step_s = average + _AVERAGE_WEIGHT * (taken_s - average)
 
     def _update_gauges(self) -> None:
-        pool = self.streams.page_pool
+        index = self.streams.prefix_cache.index
         self.metrics.running_requests = len(self.streams.running)
         self.metrics.waiting_requests = len(self.streams.waiting)
-        self.metrics.page_usage_ratio = 1.0 - pool.num_free / pool.num_pages
+        self.metrics.page_usage_ratio = 1.0 - index.num_available / index.pool.num_pages
+        self.metrics.cached_pages = index.num_cached_pages
+        self.metrics.checkpoints = index.num_checkpoints
+        self.metrics.evicted_pages_total = index.num_evicted_pages
+        self.metrics.evicted_checkpoints_total = index.num_evicted_checkpoints

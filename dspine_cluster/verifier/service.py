@@ -12,6 +12,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 
 from dspine_cluster.config import VerifierConfig, parse_verify
+from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
@@ -58,6 +59,8 @@ class VerifierService:
             mask_token_id=drafter.mask_token_id if drafter else None,
             deliver=self._deliver,
             on_drafter_lost=self._on_drafter_lost,
+            target_fingerprint=loaded.hello.target,
+            drafter_fingerprint=loaded.hello.drafter,
         )
         self._connector = DrafterConnector(
             loaded.hello, config.secret.encode(), on_channel=self._on_channel, on_misfit=self._on_misfit
@@ -132,6 +135,14 @@ class VerifierService:
         stalled_s = time.monotonic() - self._last_step_at_s
         if stalled_s > _STALL_S:
             raise EngineStoppedError(f"the engine loop has not advanced for {stalled_s:.0f} s")
+
+    def take_prefix_events(self) -> tuple[set[PageKey], set[PageKey]]:
+        """(added, removed) since the last call: keys of the pages that end prefixes which a request can resume from."""
+        return self._loop.prefix_events.take()
+
+    def prefix_snapshot(self) -> set[PageKey]:
+        """All such keys now; `take_prefix_events` counts from here."""
+        return self._loop.prefix_events.snapshot()
 
     def stats(self) -> dict[str, float]:
         """Figures by metric name."""

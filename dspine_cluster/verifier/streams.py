@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from dataclasses import dataclass
 
 from dspine_cluster.core.batch_planner import BatchPlan
-from dspine_cluster.core.page_pool import PagePool
+from dspine_cluster.core.prefix_cache import PrefixCache
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.pools import StatePool
@@ -25,8 +26,8 @@ class Stream:
 class Streams:
     """Owns sessions from submission to end; pages and slots are freed on every path out."""
 
-    def __init__(self, page_pool: PagePool, state_pool: StatePool) -> None:
-        self.page_pool = page_pool
+    def __init__(self, prefix_cache: PrefixCache, state_pool: StatePool) -> None:
+        self.prefix_cache = prefix_cache
         self._state_pool = state_pool
         self._streams: dict[int, Stream] = {}
         self.running: list[Session] = []
@@ -59,42 +60,51 @@ class Streams:
     def apply(self, plan: BatchPlan) -> None:
         """Take pages and slots as planned."""
         for session in plan.preempted:
-            self._vacate(session)
+            self._vacate(session, keep_state=True)
             self._enqueue(session)
-        for item in plan.items:
-            session = item.session
-            pages = self.page_pool.allocate(item.num_new_pages)
-            assert pages is not None, "the plan takes more pages than are free"
-            session.pages.extend(pages)
-            if session.phase is Phase.WAITING:
-                self.waiting.remove(session)
-                self.running.append(session)
-                session.state_slot = self._state_pool.allocate()
-                session.phase = Phase.PREFILL
+        index = self.prefix_cache.index
+        admitted = [(chunk, chunk.resume) for chunk in plan.chunks if chunk.resume is not None]
+        for _, resume in admitted:
+            index.hold(resume.match)
+        for block in plan.blocks:
+            block.session.pages.extend(index.allocate(block.num_new_pages))
+        for chunk, resume in admitted:
+            session = chunk.session
+            self.waiting.remove(session)
+            self.running.append(session)
+            slot = self._state_pool.allocate()
+            self.prefix_cache.start(session, resume, chunk.num_new_pages, slot)
 
-    def remove(self, uid: int) -> Session:
-        """The request ends: everything it holds is free again."""
+    def remove(self, uid: int, *, keep_state: bool) -> Session:
+        """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
+        from where it ended."""
         session = self._streams.pop(uid).session
         if session.phase is Phase.WAITING:
             self.waiting.remove(session)
         else:
-            self._vacate(session)
+            self._vacate(session, keep_state=keep_state)
         return session
 
     def check_integrity(self) -> None:
-        """Assert that pages and slots in use are exactly those of running sessions."""
-        self.page_pool.check_integrity()
-        pages = [page for session in self.running for page in session.pages]
-        assert len(pages) == len(set(pages)) == self.page_pool.num_pages - self.page_pool.num_free
+        """Assert that pages and slots in use are exactly those of running sessions, beside cached pages."""
+        index = self.prefix_cache.index
+        index.check_integrity()
+        held = Counter(page for session in self.running for page in session.pages)
+        for page in range(index.pool.num_pages):
+            assert index.num_holders(page) == held[page], f"page {page} is held by nobody or counted wrongly"
+        for session in self.running:
+            for number, page in enumerate(session.pages):
+                assert index.is_indexed(page) == (number < session.num_indexed_pages)
         slots = {session.state_slot for session in self.running}
         assert len(slots) == len(self.running) == self._state_pool.num_slots - self._state_pool.num_free
         assert len(self._streams) == len(self.running) + len(self.waiting)
 
-    def _vacate(self, session: Session) -> None:
-        assert session.state_slot is not None
+    def _vacate(self, session: Session, *, keep_state: bool) -> None:
+        slot = session.state_slot
+        assert slot is not None
         self.running.remove(session)
-        self._state_pool.release(session.state_slot)
-        self.page_pool.release(session.preempt())
+        self.prefix_cache.retire(session, keep_state=keep_state)
+        self._state_pool.release(slot)
 
     def _enqueue(self, session: Session) -> None:
         insort(self.waiting, session, key=lambda session: (session.request.priority, session.arrival))

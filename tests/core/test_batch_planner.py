@@ -5,10 +5,24 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.batch_planner import CHUNK_GRID_TOKENS, BatchPlan, Budget, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
 from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.core.resume import COLD_START, Resume
 from dspine_cluster.core.session import Phase, Session
-from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.types import CHUNK_GRID_TOKENS, GenerateRequest, SamplingParams, StopConditions
+
+
+class NoPrefixes:
+    """Nothing is cached, and no page is shared."""
+
+    def find(self, session: Session) -> Resume:
+        return COLD_START
+
+    def num_returned(self, session: Session) -> int:
+        return len(session.pages)
+
+
+EMPTY = NoPrefixes()
 
 
 def make_session(
@@ -72,7 +86,7 @@ def test_a_plan_never_takes_more_pages_than_are_free_after_preemption(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits)
+    plan = plan_batch(ready, running, waiting, limits, EMPTY)
     assert pages_taken(plan) <= limits.free_pages + sum(len(s.pages) for s in plan.preempted)
 
 
@@ -81,7 +95,7 @@ def test_a_pass_holds_at_most_max_batch_tokens(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits)
+    plan = plan_batch(ready, running, waiting, limits, EMPTY)
     num_tokens = sum(1 + b.verify_length for b in plan.blocks) + sum(c.num_tokens for c in plan.chunks)
     assert num_tokens <= limits.max_batch_tokens
 
@@ -91,7 +105,7 @@ def test_every_ready_session_is_decoded_or_preempted(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits)
+    plan = plan_batch(ready, running, waiting, limits, EMPTY)
     planned = [b.session.uid for b in plan.blocks]
     preempted = [s.uid for s in plan.preempted]
     assert sorted(planned + [u for u in preempted if u in {s.uid for s, _ in ready}]) == sorted(
@@ -105,7 +119,7 @@ def test_chunks_end_on_the_grid_or_at_the_last_token(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    for chunk in plan_batch(ready, running, waiting, limits).chunks:
+    for chunk in plan_batch(ready, running, waiting, limits, EMPTY).chunks:
         end = chunk.session.num_computed + chunk.num_tokens
         assert 0 < chunk.num_tokens <= limits.prefill_chunk_tokens
         assert end == len(chunk.session.tokens) or end % CHUNK_GRID_TOKENS == 0
@@ -116,7 +130,7 @@ def test_admission_follows_the_order_of_waiting_and_the_free_slots(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits)
+    plan = plan_batch(ready, running, waiting, limits, EMPTY)
     admitted = [c.session for c in plan.chunks if c.session.phase is Phase.WAITING]
     assert admitted == waiting[: len(admitted)]
     assert len(admitted) <= limits.free_slots
@@ -127,13 +141,13 @@ def test_nobody_is_preempted_before_verify_lengths_have_fallen_to_zero(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits)
+    plan = plan_batch(ready, running, waiting, limits, EMPTY)
     if plan.preempted:
         assert all(block.verify_length == 0 for block in plan.blocks)
 
 
 def victims(running: Sequence[Session], free_pages: int) -> list[int]:
-    plan = plan_batch([(s, 0) for s in running], running, [], budget(free_pages=free_pages))
+    plan = plan_batch([(s, 0) for s in running], running, [], budget(free_pages=free_pages), EMPTY)
     return [s.uid for s in plan.preempted]
 
 
@@ -152,21 +166,21 @@ def test_a_request_alone_is_never_preempted_while_its_anchor_fits() -> None:
 
 def test_without_pressure_verify_lengths_are_as_wanted() -> None:
     sessions = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
-    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget())
+    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget(), EMPTY)
     assert [b.verify_length for b in plan.blocks] == [15, 3]
 
 
 def test_too_many_tokens_lower_the_longest_blocks_first() -> None:
     sessions = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
-    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget(max_batch_tokens=64 + 10))
+    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget(max_batch_tokens=64 + 10), EMPTY)
     assert [b.verify_length for b in plan.blocks] == [5, 3]
 
 
 def test_a_waiting_request_takes_all_its_pages_when_it_is_admitted() -> None:
-    plan = plan_batch([], [], [make_session(0, 300)], budget())
+    plan = plan_batch([], [], [make_session(0, 300)], budget(), EMPTY)
     assert [(c.num_tokens, c.num_new_pages) for c in plan.chunks] == [(128, num_pages_for(301))]
 
 
 def test_a_request_that_does_not_fit_waits_and_so_do_the_ones_behind_it() -> None:
-    plan = plan_batch([], [], [make_session(0, 300), make_session(1, 16)], budget(free_pages=10))
+    plan = plan_batch([], [], [make_session(0, 300), make_session(1, 16)], budget(free_pages=10), EMPTY)
     assert plan.is_empty

@@ -233,9 +233,12 @@ def _chunk(x: Tensor, size: int) -> Tensor:
 
 
 def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """All tokens in chunks of `CHUNK_TOKENS`: outputs `[B, T, Hv, Dv]` and the state after the last token."""
+    """All tokens in chunks of `CHUNK_TOKENS`: outputs `[B, T, Hv, Dv]` and the state after the last token.
+
+    Shorter tails are padded to a whole chunk, or a row would depend on how long the longest one beside it is.
+    """
     batch, num_key_heads, num_groups, num_tokens, value_dim = heads.value.shape
-    size = min(CHUNK_TOKENS, num_tokens)
+    size = CHUNK_TOKENS
     padding = -num_tokens % size
     query, key, value = (_chunk(F.pad(x, (0, 0, 0, padding)), size) for x in heads[:3])
     log_decay, beta = (_chunk(F.pad(x, (0, padding)), size) for x in heads[3:])

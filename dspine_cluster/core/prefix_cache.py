@@ -1,0 +1,96 @@
+"""What the prefix cache does for a request from its admission to its end."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dspine_cluster.core.prefix_index import PrefixIndex
+from dspine_cluster.core.resume import COLD_START, Resume, plan_resume
+from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.types import CHUNK_GRID_TOKENS, PAGE_TOKENS
+
+
+class CacheMemory(Protocol):
+    """The tensors behind pages, state slots and checkpoints."""
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the K/V and features of a page."""
+        ...
+
+    def save_state(self, slot: int, checkpoint: int) -> None:
+        """Save the recurrent state of a slot, without the inputs that wait to be replayed, under a number."""
+        ...
+
+    def load_state(self, checkpoint: int, slot: int) -> None:
+        """Give a slot a saved state. No input waits to be replayed in it then."""
+        ...
+
+
+class PrefixCache:
+    """Finds, holds, extends and leaves behind the cached prefixes of a verifier's requests."""
+
+    def __init__(
+        self, index: PrefixIndex, memory: CacheMemory, *, has_states: bool, is_enabled: bool = True
+    ) -> None:
+        self.index = index
+        self._memory = memory
+        self._has_states = has_states
+        self._is_enabled = is_enabled
+
+    def find(self, session: Session) -> Resume:
+        """Where a waiting session would start now."""
+        if not self._is_enabled:
+            return COLD_START
+        tokens, request = session.tokens, session.request
+        match = self.index.match(session.keys, tokens)
+        return plan_resume(
+            match, len(tokens), session.num_prompt, request.message_boundaries, has_states=self._has_states
+        )
+
+    def num_returned(self, session: Session) -> int:
+        """Pages that can be allocated anew once the session has given up its own."""
+        return sum(self.index.num_holders(page) == 1 for page in session.pages)
+
+    def start(self, session: Session, resume: Resume, num_new_pages: int, slot: int) -> None:
+        """Give an admitted session its pages. The pages of its match are held already."""
+        match = resume.match
+        new_pages = self.index.allocate(num_new_pages)
+        if match.tail_page is not None:
+            self._memory.copy_page(match.tail_page, new_pages[0])
+            self.index.release([match.tail_page])
+        if match.checkpoint is not None:
+            self._memory.load_state(match.checkpoint, slot)
+        session.start(resume, [*match.pages, *new_pages], slot)
+
+    def note_computed(self, session: Session) -> None:
+        """Share what the session's last pass has made restorable."""
+        if not self._is_enabled:
+            return
+        if not self._has_states:
+            self._insert(session, session.num_computed)
+        elif session.num_computed in session.resume.checkpoints and session.phase is Phase.PREFILL:
+            self._save(session)
+
+    def retire(self, session: Session, *, keep_state: bool) -> None:
+        """The session gives up its pages; with `keep_state` its prefix stays restorable up to the end of its state."""
+        if keep_state and self._is_enabled and self._has_states and session.num_in_state >= CHUNK_GRID_TOKENS:
+            self._save(session)
+        self.index.release(session.preempt())
+
+    def _insert(self, session: Session, num_tokens: int) -> None:
+        num_pages = num_tokens // PAGE_TOKENS
+        if num_pages > session.num_indexed_pages:
+            self.index.insert(session.keys, session.pages, session.num_indexed_pages, num_pages)
+            session.num_indexed_pages = num_pages
+
+    def _save(self, session: Session) -> None:
+        """Make the prefix restorable that the session's recurrent state covers."""
+        assert session.state_slot is not None
+        length = session.num_in_state
+        self._insert(session, length)
+        num_pages, num_tail = divmod(length, PAGE_TOKENS)
+        tail = tuple(session.tokens[length - num_tail : length])
+        tail_page = session.pages[num_pages] if num_tail else None
+        checkpoint = self.index.add_checkpoint(session.keys[num_pages - 1], tail, tail_page)
+        if checkpoint is not None:
+            self._memory.save_state(session.state_slot, checkpoint)
