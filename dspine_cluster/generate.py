@@ -58,9 +58,10 @@ async def print_generation(
     folder = locate_model(config.target)
     tokenizer = ChatTokenizer.from_folder(folder)
     message = ChatMessage(role="user", content=prompt)
+    encoded = await (tokenizer.encode_text(prompt) if raw else tokenizer.encode_chat([message], {}))
     request = GenerateRequest(
         request_id="generate",
-        prompt_ids=await (tokenizer.encode_text(prompt) if raw else tokenizer.encode_chat([message], {})),
+        prompt_ids=encoded.token_ids,
         sampling=SamplingParams(temperature=temperature, seed=seed),
         stop=StopConditions(max_tokens=max_tokens),
     )

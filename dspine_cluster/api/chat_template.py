@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +21,15 @@ _T = TypeVar("_T")
 _RESERVED_TEMPLATE_NAMES = frozenset(
     inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
 )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """A prompt as a verifier takes it."""
+
+    token_ids: tuple[int, ...]
+    message_boundaries: tuple[int, ...] = ()
+    """Lengths, ascending, up to which likely later prompts of the same conversation begin in the same way."""
 
 
 class ChatTokenizer:
@@ -41,7 +52,7 @@ class ChatTokenizer:
 
     async def encode_chat(
         self, messages: Sequence[ChatMessage], template_kwargs: Mapping[str, Any]
-    ) -> tuple[int, ...]:
+    ) -> EncodedPrompt:
         """Renders `messages` up to the start of the assistant's answer and encodes that once.
 
         Raises RequestError when the template or this server cannot take them.
@@ -51,19 +62,42 @@ class ChatTokenizer:
             raise RequestError(
                 f"chat_template_kwargs may not set {', '.join(reserved)}.", param="chat_template_kwargs"
             )
-        return await self._run(
-            lambda: self._encode(self._render(conversation, template_kwargs), special=False)
-        )
+        return await self._run(lambda: self._encode_chat(conversation, template_kwargs))
 
-    async def encode_text(self, text: str) -> tuple[int, ...]:
+    async def encode_text(self, text: str) -> EncodedPrompt:
         """Encodes a text prompt, with the tokens that the tokenizer puts before every text."""
-        return await self._run(lambda: self._encode(text, special=True))
+        return await self._run(lambda: EncodedPrompt(tuple(self._tokenizer.encode(text))))
 
     async def _run(self, encode: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, encode)
 
-    def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=special))
+    def _encode_chat(
+        self, conversation: list[dict[str, str]], template_kwargs: Mapping[str, Any]
+    ) -> EncodedPrompt:
+        text = self._render(conversation, template_kwargs)
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        token_ends = [end for _, end in encoded["offset_mapping"]]
+        boundaries = {
+            bisect_right(token_ends, end) for end in self._boundaries(conversation, template_kwargs, text)
+        }
+        return EncodedPrompt(tuple(encoded["input_ids"]), tuple(sorted(boundaries - {0})))
+
+    def _boundaries(
+        self, conversation: list[dict[str, str]], template_kwargs: Mapping[str, Any], text: str
+    ) -> Iterator[int]:
+        """The numbers of characters of `text` that come back when the last message is changed, and on the next turn.
+
+        Found by rendering, because templates rewrite what was said before: they strip its reasoning, for one.
+        """
+        last = conversation[-1]
+        changed = {**last, "content": "." if last["content"].lstrip()[:1] == "-" else "-"}
+        answered = [*conversation, {"role": "assistant", "content": "-"}, {"role": "user", "content": "-"}]
+        for later in ([*conversation[:-1], changed], answered):
+            try:
+                other = self._render(later, template_kwargs)
+            except RequestError:
+                continue  # no prompt that the template takes
+            yield _num_common(text, other)
 
     def _render(self, conversation: list[dict[str, str]], template_kwargs: Mapping[str, Any]) -> str:
         if self._tokenizer.chat_template is None:
@@ -79,6 +113,12 @@ class ChatTokenizer:
                 f"The model's chat template refuses these messages: {error}", param="messages"
             ) from error
         return text
+
+
+def _num_common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    lengths = range(1, min(len(one), len(other)) + 1)
+    return bisect_left(lengths, True, key=lambda length: one[:length] != other[:length])
 
 
 def _plain_message(message: ChatMessage, index: int) -> dict[str, str]:

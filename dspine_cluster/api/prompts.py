@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, Prompts
 from dspine_cluster.errors import RequestError
@@ -10,7 +10,7 @@ from dspine_cluster.errors import RequestError
 
 async def encode_prompts(
     body: ChatCompletionRequest | CompletionRequest, tokenizer: ChatTokenizer, limits: ApiLimits
-) -> list[tuple[int, ...]]:
+) -> list[EncodedPrompt]:
     """One prompt of a chat, one or more of a text completion; ids that the client sent are taken as they are.
 
     Raises:
@@ -25,7 +25,7 @@ async def encode_prompts(
     if isinstance(body, ChatCompletionRequest):
         return [await tokenizer.encode_chat(body.messages, body.chat_template_kwargs or {})]
     return [
-        await tokenizer.encode_text(prompt) if isinstance(prompt, str) else tuple(prompt)
+        await tokenizer.encode_text(prompt) if isinstance(prompt, str) else EncodedPrompt(tuple(prompt))
         for prompt in prompts
     ]
 

@@ -63,6 +63,8 @@ class GenerationOptions(RequestModel):
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     """Smaller is served first."""
+    cache_salt: Annotated[str, Field(max_length=256)] | None = None
+    """Only requests of the same salt share cached prefixes."""
 
     @property
     def num_choices(self) -> int:

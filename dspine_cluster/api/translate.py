@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dspine_cluster.api.chat_template import EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, GenerationOptions
 from dspine_cluster.errors import RequestError
@@ -17,7 +18,7 @@ _MIN_TEMPERATURE = 1e-5
 def generate_requests(
     body: ChatCompletionRequest | CompletionRequest,
     request_id: str,
-    prompts: Sequence[tuple[int, ...]],
+    prompts: Sequence[EncodedPrompt],
     limits: ApiLimits,
 ) -> list[GenerateRequest]:
     """The requests of all completions, in the order of their index: `n` of the first prompt, of the second, ...
@@ -30,7 +31,8 @@ def generate_requests(
     param = "messages" if isinstance(body, ChatCompletionRequest) else "prompt"
     logit_bias = _logit_bias(body, limits)
     requests = []
-    for prompt_index, prompt_ids in enumerate(prompts):
+    for prompt_index, prompt in enumerate(prompts):
+        prompt_ids = prompt.token_ids
         _check_prompt(prompt_ids, param, limits)
         stop = _stop_conditions(body, len(prompt_ids), param, limits)
         for choice in range(body.num_choices):
@@ -41,6 +43,8 @@ def generate_requests(
                     sampling=_sampling(body, choice, logit_bias),
                     stop=stop,
                     priority=body.priority or 0,
+                    message_boundaries=prompt.message_boundaries,
+                    cache_salt=body.cache_salt or "",
                 )
             )
     return requests

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.prompts import encode_prompts
 from dspine_cluster.api.schema import CompletionRequest
@@ -12,7 +12,7 @@ from tests.api.fakes import byte_tokenizer
 LIMITS = ApiLimits(max_model_len_tokens=100, vocab_size=258, max_choices=4)
 
 
-async def encode(prompt: object, n: int = 1) -> list[tuple[int, ...]]:
+async def encode(prompt: object, n: int = 1) -> list[EncodedPrompt]:
     body = CompletionRequest.model_validate({"prompt": prompt, "n": n})
     return await encode_prompts(body, ChatTokenizer(byte_tokenizer()), LIMITS)
 
@@ -26,8 +26,8 @@ async def test_texts_are_prompts_in_their_order() -> None:
 
 
 async def test_ids_are_one_prompt_and_lists_of_ids_are_several() -> None:
-    assert await encode([1, 2]) == [(1, 2)]
-    assert await encode([[1, 2], [3]]) == [(1, 2), (3,)]
+    assert await encode([1, 2]) == [EncodedPrompt((1, 2))]
+    assert await encode([[1, 2], [3]]) == [EncodedPrompt((1, 2)), EncodedPrompt((3,))]
 
 
 @pytest.mark.parametrize(("prompt", "n"), [("a", 5), (["a", "b"], 3), ([[1]] * 5, 1)])

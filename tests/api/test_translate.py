@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspine_cluster.api.chat_template import EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.schema import ChatCompletionRequest, ChatMessage, CompletionRequest
 from dspine_cluster.api.translate import generate_requests
@@ -11,7 +12,7 @@ from dspine_cluster.errors import RequestError
 from dspine_cluster.types import SamplingParams
 
 LIMITS = ApiLimits(max_model_len_tokens=100, vocab_size=50)
-PROMPT = tuple(range(10))
+PROMPT = EncodedPrompt(tuple(range(10)))
 
 
 def chat(**fields: object) -> ChatCompletionRequest:
@@ -37,7 +38,7 @@ def test_a_chat_may_fill_what_is_left_of_the_context() -> None:
 
 @pytest.mark.parametrize(("prompt_tokens", "max_tokens"), [(10, 16), (90, 10)])
 def test_a_text_completion_has_16_tokens_or_what_is_left(prompt_tokens: int, max_tokens: int) -> None:
-    [request] = generate_requests(text(), "id", [(1,) * prompt_tokens], LIMITS)
+    [request] = generate_requests(text(), "id", [EncodedPrompt((1,) * prompt_tokens)], LIMITS)
     assert request.stop.max_tokens == max_tokens
 
 
@@ -48,7 +49,7 @@ def test_max_completion_tokens_goes_before_max_tokens() -> None:
 
 @given(prompt_tokens=st.integers(1, 120), max_tokens=st.integers(1, 120))
 def test_prompt_and_output_never_exceed_the_context(prompt_tokens: int, max_tokens: int) -> None:
-    prompts = [(1,) * prompt_tokens]
+    prompts = [EncodedPrompt((1,) * prompt_tokens)]
     if prompt_tokens + max_tokens <= 100:
         [request] = generate_requests(text(max_tokens=max_tokens), "id", prompts, LIMITS)
         assert request.stop.max_tokens == max_tokens
@@ -80,7 +81,7 @@ def test_choices_of_a_seeded_prompt_have_seeds_of_their_own() -> None:
 
 
 def test_requests_have_ids_of_their_own_and_keep_the_order_of_prompts() -> None:
-    requests = generate_requests(text(n=2), "id", [(1,), (2,)], LIMITS)
+    requests = generate_requests(text(n=2), "id", [EncodedPrompt((1,)), EncodedPrompt((2,))], LIMITS)
     assert [request.request_id for request in requests] == ["id-0", "id-1", "id-2", "id-3"]
     assert [request.prompt_ids for request in requests] == [(1,), (1,), (2,), (2,)]
 
@@ -113,3 +114,14 @@ def test_too_many_biases_are_refused() -> None:
     limits = ApiLimits(max_model_len_tokens=100, vocab_size=50, max_logit_bias=1)
     with pytest.raises(RequestError, match="logit_bias"):
         generate_requests(text(logit_bias={"1": 1, "2": 1}), "id", [PROMPT], limits)
+
+
+def test_boundaries_and_salt_go_with_every_completion() -> None:
+    prompt = EncodedPrompt((1, 2, 3), message_boundaries=(2,))
+    requests = generate_requests(chat(n=2, cache_salt="tenant"), "id", [prompt], LIMITS)
+    assert [(r.message_boundaries, r.cache_salt) for r in requests] == [((2,), "tenant")] * 2
+
+
+def test_without_a_salt_all_requests_share_the_empty_one() -> None:
+    [request] = generate_requests(chat(), "id", [PROMPT], LIMITS)
+    assert request.cache_salt == ""
