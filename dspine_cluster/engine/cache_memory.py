@@ -32,7 +32,8 @@ class EngineMemory:
         """Copy the K/V and features of a page."""
         for pool in (self._kv_pool.keys, self._kv_pool.values):
             pool[:, target] = pool[:, source]
-        rows = self._feature_pool.rows.unflatten(0, (-1, PAGE_TOKENS))
+        rows = self._feature_pool.rows
+        rows = rows.view(rows.shape[0] // PAGE_TOKENS, PAGE_TOKENS, rows.shape[1])
         rows[target] = rows[source]
 
     def save_state(self, slot: int, checkpoint: int) -> None:
