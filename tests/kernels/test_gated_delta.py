@@ -163,6 +163,19 @@ def test_padding_touches_neither_state_nor_outputs() -> None:
             assert error(out[row, :length], wanted[:length]) < 2e-5
 
 
+@pytest.mark.parametrize("num_tokens", [1, 20, 63, 64, 90])
+def test_a_row_does_not_depend_on_how_long_the_rows_beside_it_are(num_tokens: int) -> None:
+    layer, raw = make_layer(200, seed=9)
+    own = tuple(x[:, :num_tokens] for x in raw)
+    alone = layer.prefill((own[0], own[1], own[2]))
+    padded = tuple(x.repeat(2, 1, 1) for x in raw)
+    lengths = torch.tensor([num_tokens, 200])
+    beside = layer.prefill((padded[0], padded[1], padded[2]), lengths=lengths)
+    assert torch.equal(beside[0][:1, :num_tokens], alone[0])
+    assert torch.equal(beside[1][:1], alone[1])
+    assert torch.equal(beside[2][:1], alone[2])
+
+
 def test_gradients_equal_those_of_the_recurrent_form() -> None:
     layer, raw = make_layer(90, seed=4)
     leaves = [x.clone().requires_grad_() for x in (*raw, layer.conv_weight, layer.A_log, layer.dt_bias)]

@@ -57,6 +57,11 @@ def prefill(
         Output `[B, T, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after each
         row's last valid token (new tensors).
     """
+    batch, num_tokens, _ = mixed_qkv.shape
+    if padding := -num_tokens % CHUNK_TOKENS:
+        # Whole chunks always: else the last bits of a row depend on how long the longest one beside it is.
+        mixed_qkv, a, b = (F.pad(x, (0, 0, 0, padding)) for x in (mixed_qkv, a, b))
+        lengths = torch.full((batch,), num_tokens, device=a.device) if lengths is None else lengths
     if lengths is not None:
         mixed_qkv, a, b = (_zero_beyond(x, lengths) for x in (mixed_qkv, a, b))
     num_past = conv_weight.shape[1] - 1
@@ -68,7 +73,7 @@ def prefill(
         heads = _split_heads(_convolve(window, conv_weight), log_decay, beta, num_key_heads, key_head_dim)
         out, new_state = _chunked(heads, state)
     new_conv_state = _last_inputs(window, num_past, lengths)
-    return out.to(mixed_qkv.dtype), new_state, new_conv_state
+    return out[:, :num_tokens].to(mixed_qkv.dtype), new_state, new_conv_state
 
 
 def verify(
@@ -233,15 +238,9 @@ def _chunk(x: Tensor, size: int) -> Tensor:
 
 
 def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """All tokens in chunks of `CHUNK_TOKENS`: outputs `[B, T, Hv, Dv]` and the state after the last token.
-
-    Shorter tails are padded to a whole chunk, or a row would depend on how long the longest one beside it is.
-    """
+    """All tokens in whole chunks: outputs `[B, T, Hv, Dv]` and the state after the last token."""
     batch, num_key_heads, num_groups, num_tokens, value_dim = heads.value.shape
-    size = CHUNK_TOKENS
-    padding = -num_tokens % size
-    query, key, value = (_chunk(F.pad(x, (0, 0, 0, padding)), size) for x in heads[:3])
-    log_decay, beta = (_chunk(F.pad(x, (0, padding)), size) for x in heads[3:])
+    query, key, value, log_decay, beta = (_chunk(x, CHUNK_TOKENS) for x in heads)
     total = log_decay.cumsum(-1)  # [B, Hk, G, N, C]
     decay = _pairwise_decay(total)  # [B, Hk, G, N, C, C]
     from_past = total.exp().unsqueeze(-1)
@@ -265,5 +264,5 @@ def _chunked(heads: _Heads, state: Tensor | None) -> tuple[Tensor, Tensor]:
         now = now * decay_chunk + key_to_end @ writes[-1]
     past, written = torch.stack(pasts, 3), torch.stack(writes, 3)  # [B, Hk, G, N, Dk | C, Dv]
     out = (query * from_past) @ past + ((query @ key.mT) * decay) @ written
-    out = out.flatten(3, 4)[..., :num_tokens, :].permute(0, 3, 1, 2, 4)
+    out = out.flatten(3, 4).permute(0, 3, 1, 2, 4)
     return out.reshape(batch, num_tokens, -1, value_dim), now.flatten(1, 2)
