@@ -1,11 +1,13 @@
-"""Which pages hold the draft context of which request, and which of its positions are there."""
+"""Which pages hold the draft context of which request, which of its positions are there, and what outlives requests."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from dspine_cluster.core.draft_page_index import DraftPageIndex
+from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.core.page_pool import PagePool, slot_of
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.types import PAGE_TOKENS
@@ -33,25 +35,39 @@ class UsableContext:
 
 @dataclass(slots=True)
 class _Record:
+    keys: list[PageKey]
+    """Keys of the request's first pages."""
     pages: dict[int, int] = field(default_factory=dict)
     """Page number in the request -> page of the pool."""
     positions: PositionRanges = field(default_factory=PositionRanges)
+    is_trusted: bool = True
+    """Whether others may use its pages."""
+
+    def has_whole_page(self, number: int) -> bool:
+        end = (number + 1) * PAGE_TOKENS
+        return self.positions.run_before(end) <= end - PAGE_TOKENS
 
 
 class DraftContextTable(Generic[K]):
-    """Context of open requests over one page pool.
+    """Contexts of open requests over one page pool, and pages of closed ones for as long as there is room.
 
-    Features may come in any order of ranges. Each request keeps its newest `max_context_tokens` positions. When the
-    pool is full, pages are taken from the left end of the request that holds most: a shorter context costs
-    acceptance, never correctness. A request's newest page is never taken by another.
+    Features may come in any order of ranges. Each request keeps its newest `max_context_tokens` positions. A full page
+    whose key is known is shared by all requests that name this key, and stays when the last of them closes. When the
+    pool is full, the page that nobody holds and whose use is longest ago goes first; after these, pages are taken from
+    the left end of the request that holds most: a shorter context costs acceptance, never correctness. A request's
+    newest page is never taken by another.
     """
 
     def __init__(self, num_pages: int, max_context_tokens: int) -> None:
         assert num_pages >= 1
         assert max_context_tokens >= 1
+        self.max_context_tokens = max_context_tokens
+        self.num_evictions = 0
         self._pool = PagePool(num_pages)
-        self._max_context_tokens = max_context_tokens
+        self._index = DraftPageIndex(max(1, max_context_tokens // PAGE_TOKENS))
         self._records: dict[K, _Record] = {}
+        self.prefix_events = self._index.events
+        """Of the cached pages before which nothing is missing that a draft would read; any thread may take them."""
 
     def __contains__(self, key: K) -> bool:
         return key in self._records
@@ -65,25 +81,57 @@ class DraftContextTable(Generic[K]):
 
     @property
     def num_free_pages(self) -> int:
-        return self._pool.num_free
+        """Pages that no open request holds, cached ones included."""
+        return self._pool.num_free + self._index.num_idle
 
-    def open(self, key: K) -> None:
-        """Start an empty context."""
+    @property
+    def page_usage_ratio(self) -> float:
+        """Share of the pages that open requests hold."""
+        return 1.0 - self.num_free_pages / self.num_pages
+
+    @property
+    def num_cached_pages(self) -> int:
+        """Pages that can be found by key, held or not."""
+        return len(self._index)
+
+    def open(self, key: K, page_keys: Sequence[PageKey] = ()) -> list[tuple[int, int]]:
+        """Start a context with what is cached of the pages that `page_keys` names, the request's first.
+
+        Returns the ranges `start <= position < end` that it has already, in order: of the newest
+        `max_context_tokens` positions of those pages all that are cached.
+        """
         assert key not in self._records
-        self._records[key] = _Record()
+        record = self._records[key] = _Record(list(page_keys))
+        oldest = len(page_keys) * PAGE_TOKENS - self.max_context_tokens
+        for number in range(max(0, oldest // PAGE_TOKENS), len(page_keys)):
+            page = self._index.find(page_keys[number])
+            if page is not None:
+                self._take_shared(record, number, page)
+                record.positions.add(number * PAGE_TOKENS, (number + 1) * PAGE_TOKENS)
+        return record.positions.ranges
 
-    def close(self, key: K) -> None:
-        """Forget a context and free its pages."""
-        self._pool.release(self._records.pop(key).pages.values())
+    def close(self, key: K, more_page_keys: Sequence[PageKey] = ()) -> None:
+        """Forget a context. Its full pages stay cached: those named before and those named now, which follow them."""
+        record = self._records[key]
+        named = range(len(record.keys), len(record.keys) + len(more_page_keys))
+        record.keys += more_page_keys
+        for number in named:
+            self._share(record, number)
+        del self._records[key]
+        for number in sorted(
+            record.pages, reverse=True
+        ):  # of equally old pages the last is of least use to others
+            self._release(record.pages[number])
 
-    def place(self, key: K, start: int, end: int) -> Placement:
+    def place(self, key: K, start: int, end: int) -> list[Placement]:
         """Make room for positions `start <= position < end`, or for the newest of them, and count them as present.
 
-        Slots of pages that were taken away are handed out again: of rows placed in one slot the last is right.
+        Only those that were missing get a place. Slots of pages that were taken away are handed out again: of rows
+        placed in one slot the last is right.
         """
         record = self._records[key]
         assert 0 <= start < end
-        oldest = max(record.positions.end, end) - self._max_context_tokens
+        oldest = max(record.positions.end, end) - self.max_context_tokens
         self._drop_pages_before(record, oldest)
         oldest = max(start, oldest)
         first = end
@@ -92,14 +140,21 @@ class DraftContextTable(Generic[K]):
                 if not self._hold(record, number):
                     break
                 first = max(oldest, number * PAGE_TOKENS)
+        missing = list(record.positions.gaps(first, end))
+        placements = [
+            Placement(low, [slot_of(record.pages, position) for position in range(low, high)])
+            for low, high in reversed(missing)
+        ]
         if first < end:
             record.positions.add(first, end)
-        return Placement(first, [slot_of(record.pages, position) for position in range(first, end)])
+            for number in range(first // PAGE_TOKENS, (end - 1) // PAGE_TOKENS + 1):
+                self._share(record, number)
+        return placements
 
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:
         """The context of a draft at `anchor_position`; None if the position before it is missing."""
         record = self._records[key]
-        start = max(record.positions.run_before(anchor_position), anchor_position - self._max_context_tokens)
+        start = max(record.positions.run_before(anchor_position), anchor_position - self.max_context_tokens)
         if start == anchor_position:
             return UsableContext(start, 0, []) if anchor_position == 0 else None
         numbers = range(start // PAGE_TOKENS, (anchor_position - 1) // PAGE_TOKENS + 1)
@@ -108,38 +163,73 @@ class DraftContextTable(Generic[K]):
     def missing(self, key: K, anchor_position: int) -> tuple[int, int]:
         """The range of positions to ask for when `usable` is None."""
         gap = self._records[key].positions.gap_before(anchor_position)
-        return max(gap, anchor_position - self._max_context_tokens), anchor_position
+        return max(gap, anchor_position - self.max_context_tokens), anchor_position
 
     def has_room(self, key: K) -> bool:
-        """Whether `place` can take at least the newest page of what it is given."""
-        if self._pool.num_free or self._records[key].pages:
-            return True
-        return any(len(record.pages) > 1 for record in self._records.values())
+        """Whether `place` can take at least the newest page of what it is given: all but the others' newest pages can
+        be had."""
+        kept = {
+            record.pages[max(record.pages)]
+            for other, record in self._records.items()
+            if other != key and record.pages
+        }
+        return len(kept) < self.num_pages
+
+    def distrust(self, key: K) -> None:
+        """The request's rows turned out to be of no use: nobody else is to find them."""
+        record = self._records[key]
+        record.is_trusted = False
+        for page in record.pages.values():
+            if page in self._index:
+                self._index.remove(page)
+                self._pool.release([page])
+
+    def publish(self) -> None:
+        """Bring `prefix_events` up to date."""
+        self._index.publish()
 
     def check_integrity(self) -> None:
-        """Assert that every page has one holder and every present position a page."""
+        """Assert that every page has the holders it counts, and every present or cached position a page."""
         self._pool.check_integrity()
-        held = [page for record in self._records.values() for page in record.pages.values()]
-        assert len(set(held)) == len(held), "a page is held twice"
-        assert len(held) + self._pool.num_free == self._pool.num_pages, "a page is lost"
+        self._index.check_integrity()
+        num_references = [int(page in self._index) for page in range(self.num_pages)]
         for record in self._records.values():
+            assert len(set(record.pages.values())) == len(record.pages), "a page is held twice by one request"
+            for page in record.pages.values():
+                num_references[page] += 1
             for start, end in record.positions.ranges:
                 numbers = range(start // PAGE_TOKENS, (end - 1) // PAGE_TOKENS + 1)
                 assert all(number in record.pages for number in numbers), "a position has no page"
+            for number, page in record.pages.items():
+                if num_references[page] > 1 and page in self._index:
+                    assert record.has_whole_page(number), "a page that is shared is not full"
+        assert num_references == [self._pool.num_references(page) for page in range(self.num_pages)]
+        num_idle = sum(num_references[page] == 1 for page in self._index.pages)
+        assert num_idle == self._index.num_idle, (
+            "a page that nobody holds cannot be evicted, or one that is held can"
+        )
 
     def _hold(self, record: _Record, number: int) -> bool:
         """Give the record page `number` if it lacks it; False if that would cost a newer page or another's last."""
         if number in record.pages:
             return True
-        if not self._pool.num_free and not self._take_page(record, number):
-            return False
-        pages = self._pool.allocate(1)
-        assert pages is not None
-        record.pages[number] = pages[0]
+        while (page := self._allocate()) is None:
+            if not self._give_up_page(record, number):
+                return False
+        record.pages[number] = page
         return True
 
-    def _take_page(self, record: _Record, number: int) -> bool:
-        """Free the oldest page of the largest holder, of `record` itself if it is about as large."""
+    def _allocate(self) -> int | None:
+        """A page that nobody holds, at the cost of a cached one if there is no other."""
+        if not self._pool.num_free and (evicted := self._index.evict()) is not None:
+            self._pool.release([evicted])
+            self.num_evictions += 1
+        pages = self._pool.allocate(1)
+        return None if pages is None else pages[0]
+
+    def _give_up_page(self, record: _Record, number: int) -> bool:
+        """Drop the oldest page of the largest holder, of `record` itself if it is about as large. It becomes free
+        unless others hold it too."""
         largest = max(self._records.values(), key=lambda other: len(other.pages))
         if len(largest.pages) > len(record.pages) + 1:
             self._drop_oldest_page(largest)
@@ -152,9 +242,35 @@ class DraftContextTable(Generic[K]):
     def _drop_oldest_page(self, record: _Record) -> None:
         number = min(record.pages)
         record.positions.drop_before((number + 1) * PAGE_TOKENS)
-        self._pool.release([record.pages.pop(number)])
+        self._release(record.pages.pop(number))
 
     def _drop_pages_before(self, record: _Record, position: int) -> None:
-        """Free the pages that lie wholly before `position`."""
+        """Let go of the pages that lie wholly before `position`."""
         while record.pages and (min(record.pages) + 1) * PAGE_TOKENS <= position:
             self._drop_oldest_page(record)
+
+    def _share(self, record: _Record, number: int) -> None:
+        """Let others find page `number` if it is full and has a key; of two pages with one key the first is kept."""
+        if not (record.is_trusted and number < len(record.keys) and record.has_whole_page(number)):
+            return
+        key, page = record.keys[number], record.pages[number]
+        found = self._index.find(key)
+        if found == page:
+            return
+        if found is not None:
+            self._take_shared(record, number, found)
+            self._pool.release([page])
+        elif page not in self._index:
+            self._pool.share([page])
+            self._index.add(key, record.keys[number - 1] if number else None, number, page)
+
+    def _take_shared(self, record: _Record, number: int, page: int) -> None:
+        self._pool.share([page])
+        self._index.note_held(page)
+        record.pages[number] = page
+
+    def _release(self, page: int) -> None:
+        """One holder lets go of a page."""
+        self._pool.release([page])
+        if page in self._index and self._pool.num_references(page) == 1:
+            self._index.note_idle(page)

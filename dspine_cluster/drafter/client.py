@@ -9,7 +9,7 @@ import torch
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Busy, Draft, Features, Message, Need, Open, Proposals
+from dspine_cluster.transport.messages import Busy, Draft, Features, Message, Need, Open, Opened, Proposals
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -59,7 +59,7 @@ class Client:
                         raise ChannelError(f"a draft was asked for request {item.uid}, which is not open")
                     if item.anchor >= self._vocab_size:
                         raise ChannelError(f"anchor {item.anchor} lies outside the vocabulary")
-            case Proposals() | Need() | Busy():
+            case Proposals() | Need() | Busy() | Opened():
                 raise ChannelError(f"a verifier does not send {type(message).__name__}")
 
     def send(self, message: Message) -> None:

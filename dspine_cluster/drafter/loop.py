@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import compress, count, islice
 from queue import Empty, SimpleQueue
 
 from dspine_cluster.core.draft_context import DraftContextTable
+from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.drafter.client import Client, RequestKey
+from dspine_cluster.drafter.counters import DraftCounters
 from dspine_cluster.drafter.runner import Arrival, Block, DraftRunner, Drafts
 from dspine_cluster.errors import ChannelClosedError, ChannelError, EngineStoppedError
 from dspine_cluster.transport.channel import Channel
@@ -25,25 +26,17 @@ from dspine_cluster.transport.messages import (
     Message,
     Need,
     Open,
+    Opened,
     Proposals,
+    split_keys,
 )
 
 logger = logging.getLogger(__name__)
 
 _IDLE_S = 0.5
 """How often an idle loop shows that it lives."""
-
-
-@dataclass
-class DraftCounters:
-    """What a loop has done; totals only grow."""
-
-    num_batches: int = 0
-    num_blocks: int = 0
-    num_features: int = 0
-    num_needs: int = 0
-    num_busy: int = 0
-    draft_s: float = 0.0
+_PUBLISH_S = 0.1
+"""How often a busy loop looks which prefixes it has come to hold."""
 
 
 class DrafterLoop:
@@ -62,7 +55,7 @@ class DrafterLoop:
         max_queued_blocks: int = 256,
     ) -> None:
         window = runner.config.context_window
-        self._table = DraftContextTable[RequestKey](
+        self.contexts = DraftContextTable[RequestKey](
             runner.num_pages, min(max_context_tokens, window or max_context_tokens)
         )
         self._runner = runner
@@ -77,21 +70,13 @@ class DrafterLoop:
         self._wake = threading.Event()
         self._is_stopping = False
         self._failure: BaseException | None = None
-        self._advanced_at_s = time.monotonic()
+        self._advanced_at_s = self._published_at_s = time.monotonic()
         self._thread = threading.Thread(target=self.run, name="drafter-loop", daemon=True)
         self.counters = DraftCounters()
 
     @property
-    def num_requests(self) -> int:
-        return len(self._table)
-
-    @property
     def num_channels(self) -> int:
         return len(self._clients)
-
-    @property
-    def page_usage_ratio(self) -> float:
-        return 1.0 - self._table.num_free_pages / self._table.num_pages
 
     def add_channel(self, channel: Channel) -> None:
         """Serve a channel from now on; may be called from any thread."""
@@ -146,7 +131,15 @@ class DrafterLoop:
         self._runner.ingest(arrivals)
         batch = [(key, self._queue.pop(key)) for key in list(islice(self._queue, self._max_batch_blocks))]
         self._draft(batch)
+        self._publish(is_idle=not batch)
         return bool(batch)
+
+    def _publish(self, *, is_idle: bool) -> None:
+        """Bring `prefix_events` up to date, at times only while there is more to do."""
+        now_s = time.monotonic()
+        if is_idle or now_s - self._published_at_s > _PUBLISH_S:
+            self._published_at_s = now_s
+            self.contexts.publish()
 
     def _welcome(self) -> None:
         """Take over the channels that were added."""
@@ -177,19 +170,26 @@ class DrafterLoop:
         match message:
             case Open(uid=uid):
                 client.uids.add(uid)
-                self._table.open(client.key(uid))
+                ranges = self.contexts.open(client.key(uid), split_keys(message.page_keys))
+                client.send(Opened(uid, message.attempt, ranges, self.contexts.max_context_tokens))
+                self.counters.num_cached_tokens += sum(end - start for start, end in ranges)
             case Features(uid=uid) if uid in client.uids:
-                placement = self._table.place(client.key(uid), message.start, message.end)
-                rows = message.rows[placement.start - message.start :]
-                self._arrivals.append(Arrival(rows, client.features_dtype, placement.start, placement.slots))
-                self.counters.num_features += len(placement.slots)
+                self._place(client, message)
             case Draft(items=items):
                 self._enqueue(client, items)
             case Close(uid=uid) if uid in client.uids:
                 client.uids.remove(uid)
-                self._forget(client.key(uid))
+                self._forget(client.key(uid), split_keys(message.page_keys))
             case Features() | Close():
                 pass  # bulk is overtaken by the close of its request
+
+    def _place(self, client: Client, message: Features) -> None:
+        """Find places for the rows that are new."""
+        for placement in self.contexts.place(client.key(message.uid), message.start, message.end):
+            first = placement.start - message.start
+            rows = message.rows[first : first + len(placement.slots)]
+            self._arrivals.append(Arrival(rows, client.features_dtype, placement.start, placement.slots))
+            self.counters.num_features += len(placement.slots)
 
     def _enqueue(self, client: Client, items: Sequence[DraftItem]) -> None:
         refused = []
@@ -206,11 +206,11 @@ class DrafterLoop:
         blocks: dict[int, list[Block]] = {}
         refused: dict[int, list[DraftItem]] = {}
         for key, item in batch:
-            context = self._table.usable(key, item.position)
+            context = self.contexts.usable(key, item.position)
             if context is not None:
                 blocks.setdefault(key.client, []).append(Block(item, context))
-            elif self._table.has_room(key):
-                start, end = self._table.missing(key, item.position)
+            elif self.contexts.has_room(key):
+                start, end = self.contexts.missing(key, item.position)
                 self.counters.num_needs += 1
                 self._clients[key.client].send(Need(item.uid, start, end))
             else:
@@ -235,7 +235,10 @@ class DrafterLoop:
     def _reply(self, client: Client, items: Sequence[DraftItem], drafts: Drafts, draft_s: float) -> None:
         if not drafts.is_finite.all():
             logger.warning("features of a verifier gave drafts that are not finite numbers")
-            self._refuse(client, list(compress(items, ~drafts.is_finite)))
+            refused = list(compress(items, ~drafts.is_finite))
+            self._refuse(client, refused)
+            for item in refused:
+                self.contexts.distrust(client.key(item.uid))
             items = list(compress(items, drafts.is_finite))
             drafts = drafts.rows(drafts.is_finite)
         if not items:
@@ -260,12 +263,12 @@ class DrafterLoop:
             self.counters.num_busy += len(items)
             client.send(Busy([item.uid for item in items], [item.round for item in items]))
 
-    def _forget(self, key: RequestKey) -> None:
-        self._table.close(key)
+    def _forget(self, key: RequestKey, more_page_keys: Sequence[PageKey] = ()) -> None:
+        self.contexts.close(key, more_page_keys)
         self._queue.pop(key, None)
 
     def _drop(self, client: Client) -> None:
-        """Free all that a channel's requests hold."""
+        """Let go of all that a channel's requests hold."""
         for uid in client.uids:
             self._forget(client.key(uid))
         del self._clients[client.number]

@@ -7,6 +7,7 @@ import secrets
 import torch
 
 from dspine_cluster.config import DrafterServiceConfig
+from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.drafter.load import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
@@ -83,13 +84,25 @@ class DrafterService:
         """Raises EngineStoppedError if the loop has ended or no longer advances."""
         self._loop.check_health(self._config.stall_s)
 
+    def take_prefix_events(self) -> tuple[set[PageKey], set[PageKey]]:
+        """(added, removed) since the last call: keys of the cached pages before which nothing is missing that a draft
+        would read."""
+        return self._loop.contexts.prefix_events.take()
+
+    def prefix_snapshot(self) -> set[PageKey]:
+        """All such keys now; `take_prefix_events` counts from here."""
+        return self._loop.contexts.prefix_events.snapshot()
+
     def stats(self) -> dict[str, float]:
         """Present figures, and totals since the start."""
-        counters = self._loop.counters
+        counters, contexts = self._loop.counters, self._loop.contexts
         return {
             "num_channels": self._loop.num_channels,
-            "num_requests": self._loop.num_requests,
-            "page_usage_ratio": self._loop.page_usage_ratio,
+            "num_requests": len(contexts),
+            "page_usage_ratio": contexts.page_usage_ratio,
+            "cached_pages": contexts.num_cached_pages,
+            "evicted_pages_total": contexts.num_evictions,
+            "cached_tokens_total": counters.num_cached_tokens,
             "batches_total": counters.num_batches,
             "blocks_total": counters.num_blocks,
             "features_total": counters.num_features,

@@ -71,6 +71,12 @@ class Engine:
         padded = F.pad(hidden, (0, 0, 0, max(0, MIN_ROWS - len(hidden))))
         return self.target.logits(padded)[: len(hidden)]
 
+    @property
+    def feature_row_bytes(self) -> int:
+        """Bytes of one token's features."""
+        rows = self.feature_pool.rows
+        return rows.shape[1] * rows.itemsize
+
     def read_features(self, pages: Sequence[int], start: int, end: int) -> npt.NDArray[np.uint8]:
         """Raw feature rows of positions start .. end - 1 of a request: uint8 `[end - start, row_bytes]`."""
         index = torch.tensor([slot_of(pages, position) for position in range(start, end)])

@@ -17,7 +17,7 @@ class ChannelLimits:
     """`Features` that may be under way or unread at once, in bytes of rows."""
     fragment_bytes: int = 256 << 10
     """Larger `Features` are split by rows, so that a round waits for at most one fragment."""
-    max_header_bytes: int = 256 << 10
+    max_header_bytes: int = (512 << 10) + (4 << 10)
     max_payload_bytes: int = 32 << 20
     max_queued_bytes: int = 64 << 20
     """Messages other than `Features` that wait. Beyond it the receiving side stops reading until `receive` is

@@ -7,18 +7,24 @@ protocol.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+KEY_BYTES = 16
+MAX_PAGE_KEYS = 1 << 15
+"""Page keys in one message: those of half a million tokens."""
 
 Uid: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Position: TypeAlias = Annotated[int, Meta(ge=0, lt=2**40)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
-Key: TypeAlias = Annotated[bytes, Meta(max_length=64)]
+PageKeys: TypeAlias = Annotated[bytes, Meta(max_length=MAX_PAGE_KEYS * KEY_BYTES)]
+"""Keys of consecutive full pages, 16 bytes each; see `core.page_hash`."""
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
@@ -50,7 +56,28 @@ class Open(Struct, frozen=True, forbid_unknown_fields=True, tag="open"):
     """
 
     uid: Uid
-    page_keys: list[Key] = []
+    page_keys: PageKeys = b""
+    """Of the request's first pages."""
+    attempt: Position = 0
+    """Tells the times apart that a request attaches; `Opened` repeats it."""
+
+    def __post_init__(self) -> None:
+        _check_keys(self.page_keys)
+
+
+class Opened(Struct, frozen=True, forbid_unknown_fields=True, tag="opened"):
+    """The drafter's answer to `Open`: what it has of the request's context already, so that it need not be sent."""
+
+    uid: Uid
+    attempt: Position
+    ranges: Annotated[list[tuple[Position, Position]], Meta(max_length=MAX_PAGE_KEYS)]
+    """Positions start <= position < end, ascending."""
+    max_context_tokens: Annotated[int, Meta(ge=1, lt=2**40)]
+    """How many of the newest positions the drafter keeps."""
+
+    def __post_init__(self) -> None:
+        edges = [edge for positions in self.ranges for edge in positions]
+        _check(all(a < b for a, b in pairwise(edges)), "ranges must be ascending and not empty")
 
 
 class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", eq=False):
@@ -164,13 +191,34 @@ class Busy(Struct, frozen=True, forbid_unknown_fields=True, tag="busy"):
 
 
 class Close(Struct, frozen=True, forbid_unknown_fields=True, tag="close"):
-    """The request has left: the drafter frees its pages."""
+    """The request has left: the drafter frees its pages, or keeps for others those whose keys it knows."""
 
     uid: Uid
+    page_keys: PageKeys = b""
+    """Of the pages after those that `Open` named, as far as they were full."""
+
+    def __post_init__(self) -> None:
+        _check_keys(self.page_keys)
 
 
-Message: TypeAlias = Open | Features | Draft | Proposals | Need | Busy | Close
+Message: TypeAlias = Open | Opened | Features | Draft | Proposals | Need | Busy | Close
 """Everything that travels after the handshake."""
+
+
+def join_keys(keys: Sequence[bytes]) -> bytes:
+    """Page keys as they travel: the first `MAX_PAGE_KEYS` of them."""
+    return b"".join(keys[:MAX_PAGE_KEYS])
+
+
+def split_keys(joined: bytes) -> list[bytes]:
+    """The keys of `join_keys`."""
+    return [joined[start : start + KEY_BYTES] for start in range(0, len(joined), KEY_BYTES)]
+
+
+def _check_keys(joined: bytes) -> None:
+    _check(len(joined) % KEY_BYTES == 0, "page_keys must be 16 bytes each")
+    keys = split_keys(joined)
+    _check(len(set(keys)) == len(keys), "page_keys must differ")
 
 
 def _is_probability(values: Float32Array) -> bool:

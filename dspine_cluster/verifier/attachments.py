@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
 from dspine_cluster.core.draft_pace import DraftPace
+from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Features, Float32Array, Int32Array, Proposals, UInt8Array
+from dspine_cluster.transport.messages import Float32Array, Int32Array, Opened, Proposals
 from dspine_cluster.types import SamplingParams
 
 _REMEMBERED_ASKS = 4
 _MAX_MASS_ERROR = 1e-3
 """How far a float32 distribution may be from a sum of 1."""
-
-ReadFeatures = Callable[[Session, int, int], UInt8Array]
-"""(session, start, end) -> the raw feature rows of those positions, uint8 [end - start, row_bytes]."""
 
 
 class Fallback(StrEnum):
@@ -41,7 +38,7 @@ class Fallback(StrEnum):
     CREDITS = "credits"
     """The channel is full of features."""
     JOINING = "joining"
-    """The request was not asked for yet when its round began."""
+    """The request was not asked for yet when its round began, or its features are still on their way."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +58,15 @@ class Link:
     endpoint: str
     channel: Channel
     pace: DraftPace
+    reserve_bytes: int
+    """Byte credits that only the features of the last pass may use."""
     attachments: dict[int, Attachment] = field(default_factory=dict)
     """By uid."""
+
+    @property
+    def spare_bytes(self) -> int:
+        """What may be sent now without holding up the next round."""
+        return self.channel.free_credit_bytes - self.reserve_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -71,9 +75,17 @@ class Attachment:
 
     session: Session
     link: Link
-    sent_start: int
-    sent_end: int
-    """Features of positions sent_start .. sent_end - 1 have been sent."""
+    attempt: int
+    """What its `Open` was told apart by."""
+    opened_at_s: float
+    num_keys: int
+    """Pages that `Open` named."""
+    fresh_start: int
+    """Features of positions before it are old: they existed when the request attached, or have been sent before."""
+    sent: PositionRanges = field(default_factory=PositionRanges)
+    """Positions whose features have been sent, or which the drafter had already."""
+    max_context_tokens: int | None = None
+    """How many of the newest positions the drafter keeps; None until it has answered `Open`."""
     asked_at_s: dict[int, float] = field(default_factory=dict)
     """When the drafts of the last few rounds were asked for, by round: late ones are measured too."""
     block: DraftedBlock | None = None
@@ -90,9 +102,16 @@ class Attachment:
         return self.asked_round == self.session.round and self.block is None and self.refusal is None
 
     @property
-    def is_caught_up(self) -> bool:
-        """Whether the features up to the anchor have been sent."""
-        return self.sent_end == self.session.anchor_position
+    def is_answered(self) -> bool:
+        """Whether the drafter has said what it has already."""
+        return self.max_context_tokens is not None
+
+    @property
+    def oldest_position(self) -> int:
+        """The first position that the drafter would keep."""
+        if self.max_context_tokens is None:
+            return 0
+        return max(0, self.session.anchor_position - self.max_context_tokens)
 
     def note_asked(self, now_s: float) -> None:
         """The draft of the session's present round is asked for now."""
@@ -101,54 +120,15 @@ class Attachment:
             del self.asked_at_s[next(iter(self.asked_at_s))]
         self.block = self.refusal = None
 
-    def restart_at(self, position: int) -> None:
-        """Send features from `position` on next, and the ones before it later."""
-        self.sent_start = self.sent_end = position
+    def note_opened(self, message: Opened) -> None:
+        """The drafter has told what it has, and how much it keeps."""
+        for start, end in message.ranges:
+            self.sent.add(start, end)
+        self.max_context_tokens = message.max_context_tokens
 
-    def send_prefilled(self, read: ReadFeatures, max_tokens: int) -> None:
-        """Send the features of a prompt that is still being prefilled, `max_tokens` a message, behind everything else
-        and as far as the channel takes them.
-
-        Raises:
-            ChannelClosedError: the drafter is gone.
-        """
-        while (start := self.sent_end) < self.session.num_computed:
-            end = min(self.session.num_computed, start + max_tokens)
-            features = Features(self.session.uid, start, read(self.session, start, end))
-            if not self.link.channel.send(features, bulk=True):
-                return
-            self.sent_end = end
-
-    def send_latest(self, read: ReadFeatures, max_tokens: int) -> None:
-        """Send the features up to the anchor ahead of everything else, the last `max_tokens` of them if more are due.
-
-        Raises:
-            ChannelClosedError: the drafter is gone.
-        """
-        end = self.session.anchor_position
-        if end - self.sent_end > max_tokens:
-            self.restart_at(end - max_tokens)
-        start = self.sent_end
-        if start < end and self.link.channel.send(
-            Features(self.session.uid, start, read(self.session, start, end))
-        ):
-            self.sent_end = end
-
-    def send_older(self, read: ReadFeatures, max_tokens: int) -> int:
-        """Send up to `max_tokens` of the features before those sent so far, newest first, and return how many.
-
-        Raises:
-            ChannelClosedError: the drafter is gone.
-        """
-        end = self.sent_start
-        start = max(0, end - max_tokens)
-        if start >= end:
-            return 0
-        features = Features(self.session.uid, start, read(self.session, start, end))
-        if not self.link.channel.send(features, bulk=True):
-            return 0
-        self.sent_start = start
-        return end - start
+    def has(self, start: int, end: int) -> bool:
+        """Whether the features of positions start .. end - 1 have been sent, or need not be."""
+        return next(self.sent.gaps(start, end), None) is None
 
 
 def read_block(message: Proposals, row: int, sampling: SamplingParams, vocab_size: int) -> DraftedBlock:

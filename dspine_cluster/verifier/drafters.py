@@ -1,4 +1,4 @@
-"""A verifier loop's drafters: which request is attached where, what was asked, what came back, and why not."""
+"""A verifier loop's drafters: what was asked of them, what came back, and why not."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from dspine_cluster.config import DraftingConfig
-from dspine_cluster.core.draft_pace import DraftPace
-from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Busy, Close, Draft, DraftItem, Message, Need, Open, Proposals
-from dspine_cluster.verifier.attachments import (
-    Attachment,
-    DraftedBlock,
-    Fallback,
-    Link,
-    ReadFeatures,
-    read_block,
+from dspine_cluster.transport.messages import (
+    KEY_BYTES,
+    Busy,
+    Draft,
+    DraftItem,
+    Message,
+    Need,
+    Opened,
+    Proposals,
 )
+from dspine_cluster.verifier.attachments import Attachment, DraftedBlock, Fallback, Link, read_block
+from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
+from dspine_cluster.verifier.feature_sender import FeatureSender, ReadFeatures
+from dspine_cluster.verifier.links import Links, OnLost
 
 _logger = logging.getLogger(__name__)
-
-
-OnLost = Callable[[str, bool], None]
-"""(endpoint, is_faulty) of a drafter that is gone, because it broke the protocol if it is faulty."""
 
 
 class Drafters:
@@ -40,16 +40,20 @@ class Drafters:
         clock: Callable[[], float],
         *,
         vocab_size: int,
+        row_bytes: int,
+        root_of: RootOf | None,
     ) -> None:
-        self._config = config
-        self._read_features = read_features
-        self._on_lost = on_lost
+        """`row_bytes` are those of one feature; `root_of` see `DraftKeys`."""
+        self._sender = FeatureSender(
+            read_features,
+            row_bytes=row_bytes,
+            attach_tokens=config.attach_tokens,
+            repair_bytes_per_step=config.repair_bytes_per_step,
+        )
+        self._links = Links(config, DraftKeys(root_of), on_lost, clock)
         self._clock = clock
         self._vocab_size = vocab_size
         self._misfits: set[str] = set()
-        self._links: dict[str, Link] = {}
-        self._attachments: dict[int, Attachment] = {}
-        self._lost: dict[int, int] = {}  # uid -> the round whose draft went down with its drafter
         self.plain_step_s = 0.0
         """Time of a plain step, kept up to date by the loop: no draft is late before one has passed."""
         self.fallbacks: Counter[Fallback] = Counter()
@@ -60,14 +64,8 @@ class Drafters:
 
     def connect(self, endpoint: str, channel: Channel) -> None:
         """Use a drafter from now on. A new channel to the same endpoint replaces the old one."""
-        if endpoint in self._links:
-            self._drop(self._links[endpoint], report=False)
         self._misfits.discard(endpoint)
-        config = self._config
-        pace = DraftPace(
-            config.late_factor, config.first_deadline_s, config.breaker_failures, config.breaker_rest_s
-        )
-        self._links[endpoint] = Link(endpoint, channel, pace)
+        self._links.connect(endpoint, channel)
 
     def note_misfit(self, endpoint: str) -> None:
         """A drafter was found whose fingerprints differ from the verifier's; it is not used."""
@@ -77,65 +75,58 @@ class Drafters:
         """Let go of drafters that are not among `endpoints`."""
         kept = set(endpoints)
         self._misfits &= kept
-        for endpoint in self._links.keys() - kept:
-            self._drop(self._links[endpoint], report=False)
+        self._links.retain(kept)
 
     def receive(self) -> None:
         """Take in everything that has arrived."""
-        for link in list(self._links.values()):
+        for link in self._links.all:
             try:
                 for message in link.channel.receive():
                     self._take(link, message)
             except ChannelClosedError:
-                self._drop(link, report=True)
+                self._links.drop(link, report=True)
             except ChannelError as error:
                 _logger.error("drafter %s broke the protocol and is dropped: %s", link.endpoint, error)
-                self._drop(link, report=True, is_faulty=True)
+                self._links.drop(link, report=True, is_faulty=True)
 
-    def ask(self, wanted: Sequence[tuple[Session, int]]) -> None:
-        """Send each session's new features and ask for that many proposals after its anchor."""
+    def greet(self, sessions: Sequence[Session]) -> None:
+        """Attach sessions whose prefill is about to begin, so that their drafters tell what they have by its end."""
+        for session in sessions:
+            self._links.attach(session)
+
+    def ask(self, wanted: Sequence[tuple[Session, int]], prefilling: Sequence[Session] = ()) -> None:
+        """Send features and ask for that many proposals after each session's anchor.
+
+        `prefilling` are those whose prompts are being computed: a drafter can take them in meanwhile.
+        """
+        self._sender.start_step()
         items: dict[str, list[DraftItem]] = {}
-        repair_tokens = self._config.repair_tokens_per_round
         now = self._clock()
         for session, num_proposals in wanted:
             attachment = self._attach(session)
-            if attachment is None:
+            if attachment is None or not self._send(attachment, self._sender.send_tail):
                 continue
-            try:
-                attachment.send_latest(self._read_features, self._config.attach_tokens)
-                repair_tokens -= attachment.send_older(self._read_features, repair_tokens)
-            except ChannelClosedError:
-                self._drop(attachment.link, report=True)
-                continue
-            if attachment.is_caught_up:
+            if self._sender.has_tail(attachment):
                 attachment.note_asked(now)
                 items.setdefault(attachment.link.endpoint, []).append(_draft_item(session, num_proposals))
-        for link in [link for link in self._links.values() if link.endpoint in items]:
-            try:
-                link.channel.send(Draft(items[link.endpoint]))
-            except ChannelClosedError:
-                self._drop(link, report=True)
-
-    def send_prefilled(self, session: Session) -> None:
-        """Let a drafter take in the features of a prompt while the rest of it is still being prefilled."""
-        attachment = self._attach(session)
-        if attachment is None:
-            return
-        try:
-            attachment.send_prefilled(self._read_features, self._config.attach_tokens)
-        except ChannelClosedError:
-            self._drop(attachment.link, report=True)
+        for link in self._links.all:
+            if link.endpoint in items:
+                self._links.send(link, Draft(items[link.endpoint]))
+        for session in [*prefilling, *(session for session, _ in wanted)]:
+            attachment = self._attach(session)
+            if attachment is not None:
+                self._send(attachment, self._sender.send_rest)
 
     def block_of(self, session: Session) -> DraftedBlock | None:
         """The block drafted for the session's present anchor, if it has come."""
-        attachment = self._attachments.get(session.uid)
+        attachment = self._links.attachment_of(session)
         if attachment is None or attachment.asked_round != session.round:
             return None
         return attachment.block
 
     def is_outstanding(self, session: Session) -> bool:
         """Whether a draft for the present anchor was asked for and may still come in time."""
-        attachment = self._attachments.get(session.uid)
+        attachment = self._links.attachment_of(session)
         return (
             attachment is not None
             and attachment.is_outstanding
@@ -144,61 +135,47 @@ class Drafters:
 
     def wait_s(self, sessions: Sequence[Session]) -> float:
         """Seconds until the next outstanding draft of `sessions` is late; infinity when none is outstanding."""
-        outstanding = [self._attachments[s.uid] for s in sessions if self.is_outstanding(s)]
         now = self._clock()
-        return min((max(0.0, self._late_at_s(attachment) - now) for attachment in outstanding), default=inf)
+        attachments = [self._links.attachment_of(s) for s in sessions if self.is_outstanding(s)]
+        return min((max(0.0, self._late_at_s(a) - now) for a in attachments if a is not None), default=inf)
 
     def count_fallbacks(self, sessions: Sequence[Session]) -> None:
         """Note for each session that decodes without a block why it has none; lateness counts against the drafter."""
         late: dict[str, Link] = {}
         for session in sessions:
-            reason = self._reason(session)
+            attachment = self._links.attachment_of(session)
+            reason = self._reason(session, attachment)
             self.fallbacks[reason] += 1
-            if reason is Fallback.LATE:
-                link = self._attachments[session.uid].link
-                late[link.endpoint] = link
+            if reason is Fallback.LATE and attachment is not None:
+                late[attachment.link.endpoint] = attachment.link
         for link in late.values():
             link.pace.note_failure(self._clock())
 
     def forget(self, session: Session) -> None:
-        """The session ends or gives up its pages: free what its drafter holds."""
-        self._lost.pop(session.uid, None)
-        attachment = self._attachments.pop(session.uid, None)
-        if attachment is None:
-            return
-        del attachment.link.attachments[session.uid]
-        try:
-            attachment.link.channel.send(Close(session.uid))
-        except ChannelClosedError:
-            self._drop(attachment.link, report=True)
+        """The session ends or gives up its pages: free what its drafter holds, or leave it there for others."""
+        self._links.forget(session)
 
     def close(self) -> None:
         """Let go of all drafters."""
         self.retain([])
 
     def _attach(self, session: Session) -> Attachment | None:
-        """The session's attachment at a drafter that is not resting, made at the one with the fewest requests if it
-        has none; None when all rest or there is none."""
-        now = self._clock()
-        attachment = self._attachments.get(session.uid)
-        if attachment is not None and not attachment.link.pace.is_resting(now):
-            return attachment
-        links = [link for link in self._links.values() if not link.pace.is_resting(now)]
-        if not links:
-            return None
-        if attachment is not None:
-            self.forget(session)
-        link = min(links, key=lambda link: len(link.attachments))
-        try:
-            link.channel.send(Open(session.uid))
-        except ChannelClosedError:
-            self._drop(link, report=True)
-            return None
-        is_new = session.phase is Phase.PREFILL
-        start = 0 if is_new else max(0, session.num_computed - self._config.attach_tokens)
-        attachment = Attachment(session, link, sent_start=start, sent_end=start)
-        link.attachments[session.uid] = self._attachments[session.uid] = attachment
+        """The session's attachment at a drafter that is not resting, made if this step has not sent enough already."""
+        attachment = self._links.usable_attachment_of(session)
+        if attachment is None and self._sender.budget_bytes > 0:
+            attachment = self._links.attach(session)
+            if attachment is not None:
+                self._sender.spend(attachment.num_keys * KEY_BYTES)
         return attachment
+
+    def _send(self, attachment: Attachment, send: Callable[[Attachment], None]) -> bool:
+        """Whether the drafter is still there after `send`."""
+        try:
+            send(attachment)
+        except ChannelClosedError:
+            self._links.drop(attachment.link, report=True)
+            return False
+        return True
 
     def _take(self, link: Link, message: Message) -> None:
         match message:
@@ -213,7 +190,11 @@ class Drafters:
                 attachment = link.attachments.get(message.uid)
                 if attachment is not None:
                     attachment.refusal = Fallback.NEED
-                    attachment.restart_at(min(attachment.sent_end, message.start))
+                    attachment.sent.remove(message.start, message.end)
+            case Opened():
+                attachment = link.attachments.get(message.uid)
+                if attachment is not None and attachment.attempt == message.attempt:
+                    attachment.note_opened(message)
             case _:
                 raise ChannelError(f"a drafter does not send {type(message).__name__}")
 
@@ -240,34 +221,26 @@ class Drafters:
             self.plain_step_s
         )
 
-    def _reason(self, session: Session) -> Fallback:
-        if self._lost.get(session.uid) == session.round:
+    def _reason(self, session: Session, attachment: Attachment | None) -> Fallback:
+        if self._links.has_lost(session):
             return Fallback.LOST
-        now = self._clock()
-        attachment = self._attachments.get(session.uid)
         if attachment is None:
-            if not self._links:
+            if not len(self._links):
                 return Fallback.FINGERPRINT if self._misfits else Fallback.ABSENT
-            all_rest = all(link.pace.is_resting(now) for link in self._links.values())
-            return Fallback.RESTING if all_rest else Fallback.JOINING
+            return Fallback.JOINING if self._links.rested else Fallback.RESTING
         if attachment.asked_round == session.round:
             return attachment.refusal or Fallback.LATE
-        if attachment.link.pace.is_resting(now):
+        if attachment.link.pace.is_resting(self._clock()):
             return Fallback.RESTING
-        return Fallback.JOINING if attachment.is_caught_up else Fallback.CREDITS
+        return self._reason_not_asked(attachment)
 
-    def _drop(self, link: Link, *, report: bool, is_faulty: bool = False) -> None:
-        """Let go of a link; its requests attach elsewhere at their next round."""
-        link.channel.close()
-        if self._links.get(link.endpoint) is link:
-            del self._links[link.endpoint]
-        for uid, attachment in link.attachments.items():
-            del self._attachments[uid]
-            if attachment.is_outstanding:
-                self._lost[uid] = attachment.session.round
-        link.attachments.clear()
-        if report:
-            self._on_lost(link.endpoint, is_faulty)
+    def _reason_not_asked(self, attachment: Attachment) -> Fallback:
+        if not attachment.has(attachment.fresh_start, attachment.session.anchor_position):
+            return Fallback.CREDITS
+        waited_s = self._clock() - attachment.opened_at_s
+        if not attachment.is_answered and waited_s >= attachment.link.pace.deadline_s(self.plain_step_s):
+            return Fallback.LATE
+        return Fallback.JOINING
 
 
 def _draft_item(session: Session, num_proposals: int) -> DraftItem:

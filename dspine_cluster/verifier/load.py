@@ -20,7 +20,6 @@ from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import TOKENIZER_FILE
 from dspine_cluster.models.weights import load_target, read_target_config
 from dspine_cluster.sources import locate_model
-from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.messages import Hello
 from dspine_cluster.verifier.detokenizer import TokenBytes
 
@@ -88,11 +87,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:
-    """Features that are sent at once must fit the credits of a channel, or they would never be sent."""
-    max_tokens = ChannelLimits().credit_bytes // max(1, row_bytes)
-    for key in ("attach_tokens", "repair_tokens_per_round"):
-        if getattr(config, key) > max_tokens:
-            raise ConfigError(f"drafting.{key} must be at most {max_tokens} with {row_bytes} bytes a feature")
+    """A step must be able to send a feature, or none would ever be repaired."""
+    if config.repair_bytes_per_step < row_bytes:
+        raise ConfigError(f"drafting.repair_bytes_per_step must hold a feature, which has {row_bytes} bytes")
 
 
 def _warm_up(engine: Engine) -> None:

@@ -21,6 +21,7 @@ from dspine_cluster.transport.messages import (
     Hello,
     Message,
     Open,
+    Opened,
     Proposals,
     UInt8Array,
 )
@@ -82,6 +83,7 @@ class LoopBench:
         self.drafter = drafter or random_drafter(small_config())
         options = {"max_context_tokens": 1000, **options}
         self.loop = DrafterLoop(DraftRunner(self.drafter, num_pages, random_seed=1), **options)
+        self.opened: list[Opened] = []
 
     def connect(self, hello: Hello = VERIFIER) -> Channel:
         """A verifier's end of a new channel."""
@@ -90,12 +92,14 @@ class LoopBench:
         return verifier
 
     def turn(self, verifier: Channel, *messages: Message) -> list[Any]:
-        """Send, let the loop take turns until it is idle, and give what came back."""
+        """Send, let the loop take turns until it is idle, and give what came back but for what `opened` keeps."""
         for message in messages:
             assert verifier.send(message)
         while self.loop.step():
             pass
-        return verifier.receive()
+        answers = verifier.receive()
+        self.opened += [answer for answer in answers if isinstance(answer, Opened)]
+        return [answer for answer in answers if not isinstance(answer, Opened)]
 
     def block(self, position: int, start: int = 0, seed: int = 0) -> Block:
         return random_block(self.drafter.config, position, start, seed)

@@ -25,15 +25,19 @@ from dspine_cluster.transport.messages import (
     Message,
     Need,
     Open,
+    Opened,
     Proposals,
+    join_keys,
+    split_keys,
 )
 from tests.drafter.harness import VERIFIER, LoopBench, assert_proposals, features_of, item_of
-from tests.models.drafter_cases import SLIDING, random_drafter, small_config
+from tests.models.drafter_cases import SLIDING, Block, random_drafter, small_config
 
 
 def is_dropped(verifier: Channel) -> bool:
     try:
-        verifier.receive()
+        while verifier.receive():
+            pass
     except ChannelClosedError:
         return True
     return False
@@ -112,6 +116,105 @@ def test_rounds_follow_each_other_with_only_the_new_features() -> None:
         assert_proposals(proposals, 0, bench.drafter, block, item)
 
 
+def keys_of(seed: int, num_pages: int, start: int = 0) -> bytes:
+    """Of the first pages of the block with this seed."""
+    return join_keys([bytes([seed, number]) * 8 for number in range(start, num_pages)])
+
+
+@pytest.mark.parametrize("changes", [{}, {"temperature": 0.8, "seed": 11}])
+def test_a_warm_context_gives_the_proposals_of_a_cold_one(changes: dict[str, Any]) -> None:
+    bench = LoopBench()
+    verifier = bench.connect()
+    whole = bench.block(60)
+    item = item_of(whole, 1, **changes)
+    (cold,) = bench.turn(verifier, Open(1, keys_of(0, 3)), features_of(whole, 1, 0, 60), Draft([item]))
+    bench.turn(verifier, Close(1))
+    item = item_of(whole, 2, **changes)
+    (warm,) = bench.turn(verifier, Open(2, keys_of(0, 3)), features_of(whole, 2, 48, 60), Draft([item]))
+    assert [opened.ranges for opened in bench.opened] == [[], [(0, 48)]]
+    assert_proposals(warm, 0, bench.drafter, whole, item)
+    assert warm.tokens.tolist() == cold.tokens.tolist()
+    assert warm.confidence.tolist() == cold.confidence.tolist()
+
+
+def test_what_a_request_generated_serves_its_next_turn_at_any_verifier() -> None:
+    bench = LoopBench()
+    first, second = bench.connect(), bench.connect()
+    whole = bench.block(100)
+    bench.turn(first, Open(1, keys_of(0, 2)), features_of(whole, 1, 0, 70))
+    bench.turn(first, Close(1, keys_of(0, 4, start=2)))
+    item = item_of(whole, 1)
+    (need,) = bench.turn(second, Open(1, keys_of(0, 6)), Draft([item]))
+    assert bench.opened[-1].ranges == [(0, 64)]
+    assert need == Need(1, 64, 100)
+    (proposals,) = bench.turn(second, features_of(whole, 1, 64, 100), Draft([item]))
+    assert_proposals(proposals, 0, bench.drafter, whole, item)
+
+
+def test_a_lost_channel_leaves_what_its_requests_had_named_for_others() -> None:
+    bench = LoopBench()
+    first, second = bench.connect(), bench.connect()
+    whole = bench.block(50)
+    bench.turn(first, Open(1, keys_of(0, 3)), features_of(whole, 1, 0, 50))
+    first.close()
+    item = item_of(whole, 1)
+    (proposals,) = bench.turn(second, Open(1, keys_of(0, 3)), features_of(whole, 1, 48, 50), Draft([item]))
+    assert_proposals(proposals, 0, bench.drafter, whole, item)
+
+
+def test_requests_that_run_together_share_pages_and_differ_where_they_differ() -> None:
+    bench = LoopBench()
+    verifier = bench.connect()
+    one, other = bench.block(50, seed=1), bench.block(50, seed=2)
+    same = torch.cat((one.features[:32], other.features[32:]))
+    other = Block(same, anchor=other.anchor)
+    (proposals,) = bench.turn(
+        verifier,
+        Open(1, keys_of(1, 3)),
+        features_of(one, 1, 0, 50),
+        Open(2, keys_of(1, 2) + keys_of(2, 3, start=2)),
+        features_of(other, 2, 32, 50),
+        Draft([item_of(one, 1), item_of(other, 2)]),
+    )
+    for row, block in enumerate((one, other)):
+        assert_proposals(proposals, row, bench.drafter, block, item_of(block, row + 1))
+    assert bench.loop.contexts.num_pages - bench.loop.contexts.num_free_pages == 4 + 2
+
+
+def test_cached_pages_make_room_for_requests_and_what_is_left_of_them_still_serves() -> None:
+    bench = LoopBench(num_pages=6)
+    verifier = bench.connect()
+    old, new = bench.block(64, seed=1), bench.block(64, seed=2)
+    bench.turn(verifier, Open(1, keys_of(1, 4)), features_of(old, 1, 0, 64), Close(1))
+    (proposals,) = bench.turn(verifier, Open(2), features_of(new, 2, 0, 64), Draft([item_of(new, 2)]))
+    assert_proposals(proposals, 0, bench.drafter, new, item_of(new, 2))
+    bench.turn(verifier, Close(2))
+    assert bench.loop.contexts.num_evictions == 2
+    bench.turn(verifier, Open(3, keys_of(1, 4)))
+    assert bench.opened[-1].ranges == [(0, 32)]
+    (need,) = bench.turn(verifier, Draft([item_of(old, 3)]))
+    assert need == Need(3, 32, 64)
+    (proposals,) = bench.turn(verifier, features_of(old, 3, 32, 64), Draft([item_of(old, 3)]))
+    assert_proposals(proposals, 0, bench.drafter, old, item_of(old, 3))
+
+
+def test_the_answer_to_an_open_tells_the_attempt_and_how_much_context_is_kept() -> None:
+    bench = LoopBench(max_context_tokens=40)
+    bench.turn(bench.connect(), Open(3, attempt=9))
+    assert bench.opened == [Opened(3, 9, [], 40)]
+
+
+def test_prefixes_that_a_drafter_holds_are_published() -> None:
+    bench = LoopBench()
+    verifier = bench.connect()
+    block = bench.block(40)
+    events = bench.loop.contexts.prefix_events
+    bench.turn(verifier, Open(1, keys_of(0, 2)), features_of(block, 1, 16, 40))
+    assert events.take() == (set(), set())
+    bench.turn(verifier, features_of(block, 1, 0, 16), Close(1))
+    assert events.take() == (set(split_keys(keys_of(0, 2))), set())
+
+
 def test_missing_features_are_asked_for_by_range() -> None:
     bench = LoopBench()
     verifier = bench.connect()
@@ -150,7 +253,8 @@ def test_verifiers_share_a_batch_and_their_uids_do_not_meet() -> None:
     bench.turn(bench.connect())
     assert bench.loop.counters.num_batches == 1
     for verifier, block in zip(verifiers, blocks, strict=True):
-        (proposals,) = verifier.receive()
+        opened, proposals = verifier.receive()
+        assert isinstance(opened, Opened)
         assert isinstance(proposals, Proposals)
         assert_proposals(proposals, 0, bench.drafter, block, item_of(block, 9))
 
@@ -191,14 +295,14 @@ def test_closed_requests_and_lost_channels_free_their_pages() -> None:
     first, second = bench.connect(), bench.connect()
     bench.draft(first, [bench.block(30)] * 2)
     bench.draft(second, [bench.block(30)] * 2)
-    assert bench.loop.num_requests == 4
+    assert len(bench.loop.contexts) == 4
     bench.turn(first, Close(0))
-    assert bench.loop.num_requests == 3
+    assert len(bench.loop.contexts) == 3
     second.close()
     bench.loop.step()
-    assert (bench.loop.num_requests, bench.loop.num_channels) == (1, 1)
+    assert (len(bench.loop.contexts), bench.loop.num_channels) == (1, 1)
     bench.turn(first, Close(1))
-    assert bench.loop.page_usage_ratio == 0.0
+    assert bench.loop.contexts.page_usage_ratio == 0.0
 
 
 def test_a_request_may_leave_and_return_under_its_uid() -> None:
@@ -229,7 +333,7 @@ def test_bulk_that_its_requests_close_has_overtaken_is_ignored() -> None:
     block = bench.block(5)
     assert bench.turn(verifier, Open(0), Close(0), features_of(block, 0, 0, 5), Close(0)) == []
     assert not is_dropped(verifier)
-    assert bench.loop.page_usage_ratio == 0.0
+    assert bench.loop.contexts.page_usage_ratio == 0.0
 
 
 def test_pages_that_change_hands_within_one_turn_hold_the_last_owner_s_rows() -> None:
@@ -299,6 +403,15 @@ def test_features_that_are_not_finite_cost_only_their_own_request() -> None:
     assert_proposals(proposals, 0, bench.drafter, good, item_of(good, 1, temperature=1.0, seed=5))
 
 
+def test_pages_of_features_that_are_not_finite_are_not_cached() -> None:
+    bench = LoopBench()
+    verifier = bench.connect()
+    bad = Block(torch.full((20, 24), torch.nan), 3)
+    bench.turn(verifier, Open(1, keys_of(0, 1)), features_of(bad, 1, 0, 20), Draft([item_of(bad, 1)]))
+    bench.turn(verifier, Open(2, keys_of(0, 1)))
+    assert bench.opened[-1].ranges == []
+
+
 ROWS = np.zeros((2, 4 * 24), np.uint8)
 
 
@@ -306,6 +419,7 @@ ROWS = np.zeros((2, 4 * 24), np.uint8)
     "messages",
     [
         [Open(1), Open(1)],
+        [Opened(1, 0, [], 1)],
         [Open(1), Features(1, 0, ROWS[:, 1:])],
         [Draft([item_of(LoopBench().block(0), 3)])],
         [Open(1), Draft([item_of(LoopBench().block(0), 1, anchor=80)])],
@@ -323,7 +437,7 @@ def test_a_verifier_that_breaks_the_protocol_loses_its_channel_and_nobody_else_d
     (proposals,) = bench.draft(good, [bench.block(5)])
     assert proposals.uids == [0]
     assert is_dropped(bad)
-    assert (bench.loop.num_channels, bench.loop.num_requests) == (1, 1)
+    assert (bench.loop.num_channels, len(bench.loop.contexts)) == (1, 1)
 
 
 def test_a_verifier_with_features_of_an_unknown_type_is_refused() -> None:

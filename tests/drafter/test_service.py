@@ -17,7 +17,7 @@ from dspine_cluster.drafter.service import DrafterService, num_pool_pages
 from dspine_cluster.errors import ChannelClosedError, ChannelError, ConfigError, EngineStoppedError
 from dspine_cluster.models.drafter_weights import read_drafter_config
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Close, Draft, Message, Need, Open, Proposals
+from dspine_cluster.transport.messages import Close, Draft, Message, Need, Open, Opened, Proposals
 from dspine_cluster.transport.socket import connect, parse_endpoint
 from tests.drafter.harness import DRAFTER, VERIFIER, assert_proposals, features_of, item_of
 from tests.models.drafter_cases import random_block, random_drafter, small_config
@@ -69,8 +69,9 @@ def ask(channel: Channel, *messages: Message) -> Message:
     while True:
         assert ready.wait(10.0), "no answer came"
         ready.clear()
-        if answers := channel.receive():
-            return answers[0]
+        for answer in channel.receive():
+            if not isinstance(answer, Opened):
+                return answer
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dspine_cluster.errors import ChannelError, ConfigError
 from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.handshake import Peer, check_secret, shake_hands
-from dspine_cluster.transport.messages import Hello
+from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
 
 SECRET = b"a secret of an application"
 LIMITS = ChannelLimits(credit_bytes=12345)
@@ -66,11 +66,11 @@ def test_another_secret_is_refused_by_the_listener_and_reported_to_the_connector
 def test_another_protocol_version_is_refused_on_both_sides(
     threads: ThreadPoolExecutor, verifier_hello: Hello, drafter_hello: Hello
 ) -> None:
-    newer = msgspec.structs.replace(verifier_hello, protocol=2)
+    newer = msgspec.structs.replace(verifier_hello, protocol=PROTOCOL_VERSION + 1)
     connecting, listening = shake(threads, newer, drafter_hello)
-    with pytest.raises(ChannelError, match="speaks protocol 1, this side 2"):
+    with pytest.raises(ChannelError, match=f"speaks protocol {PROTOCOL_VERSION}, this side {newer.protocol}"):
         connecting.result()
-    with pytest.raises(ChannelError, match="speaks protocol 2, this side 1"):
+    with pytest.raises(ChannelError, match=f"speaks protocol {newer.protocol}, this side {PROTOCOL_VERSION}"):
         listening.result()
 
 

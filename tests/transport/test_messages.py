@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dspine_cluster.transport.messages import Busy, DraftItem, Features, Need, Proposals
+from dspine_cluster.transport.messages import (
+    Busy,
+    Close,
+    DraftItem,
+    Features,
+    Need,
+    Open,
+    Opened,
+    Proposals,
+    join_keys,
+    split_keys,
+)
 
 
 def proposals(**changes: Any) -> Proposals:
@@ -83,3 +94,22 @@ def test_an_empty_range_cannot_be_needed() -> None:
 def test_busy_names_a_round_for_each_request() -> None:
     with pytest.raises(ValueError, match="rounds"):
         Busy([1, 2], [3])
+
+
+def test_page_keys_travel_joined() -> None:
+    keys = [bytes([number]) * 16 for number in range(5)]
+    assert split_keys(join_keys(keys)) == keys
+    assert split_keys(b"") == []
+
+
+@pytest.mark.parametrize("kind", [Open, Close])
+@pytest.mark.parametrize("joined", [bytes(15), bytes(32)], ids=["cut off", "twice the same"])
+def test_page_keys_that_cannot_be_are_refused(kind: type[Open | Close], joined: bytes) -> None:
+    with pytest.raises(ValueError, match="page_keys must"):
+        kind(1, joined)
+
+
+@pytest.mark.parametrize("ranges", [[(4, 4)], [(4, 3)], [(0, 4), (4, 8)], [(8, 9), (0, 4)]])
+def test_ranges_that_are_empty_or_out_of_order_are_refused(ranges: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="ranges must"):
+        Opened(1, 0, ranges, 100)

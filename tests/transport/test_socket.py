@@ -19,7 +19,7 @@ import pytest
 
 from dspine_cluster.errors import ChannelClosedError, ChannelError, ConfigError
 from dspine_cluster.transport.channel import Channel, ChannelLimits
-from dspine_cluster.transport.messages import Close, Features, Hello, Message, Open
+from dspine_cluster.transport.messages import PROTOCOL_VERSION, Close, Features, Hello, Message, Open
 from dspine_cluster.transport.socket import Endpoint, Listener, UnixEndpoint, connect, parse_endpoint
 
 SECRET = b"a secret of an application"
@@ -44,7 +44,7 @@ def echo(channel):
                 return
     threading.Thread(target=run, daemon=True).start()
 
-hello = Hello(1, "drafter", "target", "drafter", "tokenizer", "2")
+hello = Hello({PROTOCOL_VERSION}, "drafter", "target", "drafter", "tokenizer", "2")
 listener = Listener(parse_endpoint(sys.argv[1]), hello, {SECRET!r}, on_channel=echo)
 print(listener.endpoint, flush=True)
 sys.stdin.read()

@@ -24,7 +24,9 @@ from dspine_cluster.transport.messages import (
     Message,
     Need,
     Open,
+    Opened,
     Proposals,
+    join_keys,
 )
 from dspine_cluster.transport.wire import Credit, Decoder, Encoder, Frame
 
@@ -62,8 +64,14 @@ def proposals(draw: st.DrawFn) -> Proposals:
     )
 
 
+page_keys = st.lists(st.binary(min_size=16, max_size=16), max_size=4, unique=True).map(join_keys)
+ranges = st.lists(positions, max_size=6, unique=True).map(
+    lambda edges: list(zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False))
+)
 frames: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Open, uids, st.lists(st.binary(max_size=64), max_size=4)),
+    st.builds(Open, uids, page_keys, positions),
+    st.builds(Opened, uids, positions, ranges, st.integers(1, 2**40 - 1)),
+    st.builds(Close, uids, page_keys),
     st.builds(
         Features, uids, positions, npst.arrays(np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 9)))
     ),
@@ -77,7 +85,6 @@ frames: st.SearchStrategy[Frame] = st.one_of(
             Busy, st.lists(uids, min_size=n, max_size=n), st.lists(positions, min_size=n, max_size=n)
         )
     ),
-    st.builds(Close, uids),
     st.builds(Credit, uids),
 )
 

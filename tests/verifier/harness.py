@@ -28,6 +28,7 @@ from dspine_cluster.transport.messages import (
     Hello,
     Message,
     Open,
+    Opened,
     Proposals,
 )
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
@@ -133,6 +134,7 @@ class ScriptedChannel:
             case Open():
                 assert message.uid not in self.positions
                 self.positions[message.uid] = set()
+                self._inbox.append(Opened(message.uid, message.attempt, [], 1 << 20))
             case Features():
                 self.positions[message.uid].update(range(message.start, message.end))
             case Close():
@@ -226,6 +228,7 @@ class LoopHarness:
         engine: Engine | None = None,
         tokenizer: Tokenizer | None = None,
         mask_token_id: int = MASK,
+        drafting: DraftingConfig | None = None,
         seed: int = 0,
         **settings: int,
     ) -> None:
@@ -241,7 +244,7 @@ class LoopHarness:
             self.engine,
             TokenBytes(tokenizer or byte_tokenizer()),
             engine_config=config,
-            drafting_config=DraftingConfig(),
+            drafting_config=drafting or DraftingConfig(),
             policy=policy or FixedVerifyLength(15),
             block_size=16,
             mask_token_id=mask_token_id,
