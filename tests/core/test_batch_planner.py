@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
 from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.core.prefix_index import Match
 from dspine_cluster.core.resume import COLD_START, Resume
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.types import CHUNK_GRID_TOKENS, GenerateRequest, SamplingParams, StopConditions
@@ -184,3 +185,55 @@ def test_a_waiting_request_takes_all_its_pages_when_it_is_admitted() -> None:
 def test_a_request_that_does_not_fit_waits_and_so_do_the_ones_behind_it() -> None:
     plan = plan_batch([], [], [make_session(0, 300), make_session(1, 16)], budget(free_pages=10), EMPTY)
     assert plan.is_empty
+
+
+class OnePrefix(NoPrefixes):
+    """Every waiting session would resume in the same way, and gives back no page that another shares."""
+
+    def __init__(self, resume: Resume, num_returned: int = 0) -> None:
+        self._resume = resume
+        self._num_returned = num_returned
+
+    def find(self, session: Session) -> Resume:
+        return self._resume
+
+    def num_returned(self, session: Session) -> int:
+        return self._num_returned
+
+
+def test_a_resumed_session_starts_behind_its_match_and_takes_fewer_pages() -> None:
+    resume = Resume(Match(num_tokens=128, pages=tuple(range(8))), splits=(192,), checkpoints=(192,))
+    (chunk,) = plan_batch([], [], [make_session(0, 300)], budget(), OnePrefix(resume)).chunks
+    assert (chunk.num_tokens, chunk.num_new_pages, chunk.resume) == (64, 11, resume)
+
+
+def test_a_start_off_the_grid_ends_its_first_chunk_on_it() -> None:
+    resume = Resume(Match(num_tokens=131, pages=tuple(range(8)), tail_page=8), splits=(192,))
+    (chunk,) = plan_batch([], [], [make_session(0, 300)], budget(), OnePrefix(resume)).chunks
+    assert chunk.num_tokens == 192 - 131
+
+
+def test_idle_pages_of_a_match_cannot_be_allocated_as_well() -> None:
+    """11 new pages and 8 idle ones that are held from now on."""
+    resume = Resume(Match(num_tokens=128, pages=tuple(range(8)), num_idle_pages=8))
+    waiting = [make_session(0, 300)]
+    assert plan_batch([], [], waiting, budget(free_pages=19), OnePrefix(resume)).chunks
+    assert not plan_batch([], [], waiting, budget(free_pages=18), OnePrefix(resume)).chunks
+
+
+def test_what_fits_only_without_a_page_to_copy_starts_cold() -> None:
+    match = Match(num_tokens=131, pages=tuple(range(8)), tail_page=8, num_idle_pages=9)
+    (chunk,) = plan_batch(
+        [], [], [make_session(0, 300)], budget(free_pages=19), OnePrefix(Resume(match))
+    ).chunks
+    assert chunk.resume is COLD_START
+
+
+def test_pages_that_others_share_do_not_come_back_by_preemption() -> None:
+    sessions = [decoding(uid, 33) for uid in range(3)]
+    for session in sessions:
+        session.pages = [0, 0]  # each needs a third page
+    ready = [(session, 0) for session in sessions]
+    plan = plan_batch(ready, sessions, [], budget(free_pages=0), OnePrefix(COLD_START, num_returned=1))
+    assert [s.uid for s in plan.preempted] == [2, 1]
+    assert [b.session.uid for b in plan.blocks] == [0]

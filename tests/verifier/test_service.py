@@ -17,6 +17,7 @@ import torch
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.core.page_hash import page_keys, verifier_root
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
 from dspine_cluster.verifier.load import LoadedVerifier, load_tokenizer, load_verifier
@@ -264,3 +265,20 @@ async def test_without_drafter_the_service_decodes_plainly_and_counts_no_fallbac
         stats = service.stats()
     assert not [name for name in stats if name.startswith("draft_fallback")]
     assert stats["rounds_total"] == 7
+
+
+async def test_restorable_prefixes_are_reported_once_as_they_come(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        assert service.take_prefix_events() == (set(), set())
+        request = make_request(max_tokens=120)
+        first, second = await collect(service, request), await collect(service, request)
+        added, removed = service.take_prefix_events()
+        later = service.take_prefix_events()
+        snapshot = service.prefix_snapshot()
+        cached = service.stats()["cached_prompt_tokens_total"]
+    assert tokens_of(first) == tokens_of(second)
+    usage = second[-1].usage
+    assert usage.cached_prompt_tokens == cached < usage.prompt_tokens
+    root = verifier_root(loaded.hello.target, CONFIG.engine.dtype, "")
+    assert added <= set(page_keys([*request.prompt_ids, *tokens_of(first)], root))
+    assert (removed, later, snapshot) == (set(), (set(), set()), added)
