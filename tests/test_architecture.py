@@ -22,7 +22,8 @@ ALLOWED = {
     "api": {"core", "observability"},
     "observability": {"core"},
     "miniature": {"core", "models", "kernels"},
-    "bench": {"core", "models", "engine", "verifier", "miniature"},
+    "sim": {"core"},
+    "bench": {"core", "models", "engine", "verifier", "miniature", "sim"},
 }
 SHARED = {"types", "errors", "config"}
 

@@ -92,6 +92,35 @@ def engine(
     _write(report, json_file)
 
 
+@app.command()
+def routing(
+    loads: Annotated[str, typer.Option(help="Comma-separated: conversations that start a second.")] = "3,6,9",
+    caches: Annotated[
+        str, typer.Option(help="Comma-separated: tokens in each verifier's page pool.")
+    ] = "100000,200000,400000",
+    duration_s: Annotated[float, typer.Option("--duration", min=1.0, help="Virtual seconds a cell.")] = 120.0,
+    seed: Annotated[int, typer.Option(help="Of conversations and policies.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Cells simulated at the same time.")] = 2,
+    json_file: JsonFile = None,
+) -> None:
+    """Placement against other ways to route conversations, on simulated replicas."""
+    from dspine_cluster.bench.report import print_routing
+    from dspine_cluster.bench.routing import RoutingSettings, run_routing
+    from dspine_cluster.sim.cluster import POLICIES
+
+    settings = RoutingSettings(
+        loads=tuple(float(load) for load in loads.split(",")),
+        caches=tuple(int(cache) for cache in caches.split(",")),
+        duration_s=duration_s,
+        seed=seed,
+    )
+    with Progress(console=console, transient=True) as bar:
+        total = bar.add_task("", total=len(settings.loads) * len(settings.caches) * len(POLICIES))
+        report = run_routing(settings, processes, lambda: bar.update(total, advance=1))
+    print_routing(console, report)
+    _write(report, json_file)
+
+
 def _choices(value: str, known: tuple[str, ...], option: str) -> list[str]:
     names = [name.strip() for name in value.split(",")]
     for name in names:

@@ -42,6 +42,36 @@ def print_acceptance(console: Console, report: dict[str, Any]) -> None:
         console.print(f"{names}: pooled ratio {ratio['ratio']:.3f} (95 % interval {low:.3f} to {high:.3f})")
 
 
+def print_routing(console: Console, report: dict[str, Any]) -> None:
+    """A row a cell of the grid and policy, then how joint placement stands where it stands worst."""
+    table = Table("policy", box=None)
+    for name in ("load", "cache", "requests", "cached", "TTFT p50 ms", "p99 ms", "imbalance"):
+        table.add_column(name, justify="right")
+    for row in report["simulated"]:
+        table.add_row(
+            row["policy"],
+            f"{row['load']:g}",
+            str(row["cache"]),
+            str(row["num_requests"]),
+            f"{row['cached_token_ratio']:.3f}",
+            f"{1000 * row['ttft_p50_s']:.0f}",
+            f"{1000 * row['ttft_p99_s']:.0f}",
+            f"{row['imbalance']:.2f}",
+        )
+    console.print(table)
+    worst = report["comparison"]
+    console.print(
+        f"joint placement, worst cell: cached tokens {worst['min_cached_over_power_of_two']:.2f} times those of power "
+        f"of two, {worst['min_cached_over_sticky']:.2f} times those of sticky hashing; p99 time to first token "
+        f"{worst['max_ttft_p99_over_better_rival']:.2f} times that of the better of both"
+    )
+    placement = report["placement"]
+    console.print(
+        f"placing a request among {placement['num_verifiers']:.0f} verifiers: median {placement['p50_us']:.0f} us, "
+        f"p99 {placement['p99_us']:.0f} us"
+    )
+
+
 def plot_acceptance(report: dict[str, Any], path: Path) -> None:
     """Acceptance rate by position and acceptance length by task, as the image that the path's ending names.
 

@@ -76,8 +76,8 @@ class ReplicaLoad:
     """Tokens still to be prefilled, of waiting and of running requests, cached ones left out."""
     prefill_tokens_per_s: float = 0.0
     """Measured under the present load; 0 when not known."""
-    eviction_age_s: float = inf
-    """How long the cached page that was evicted last had not been used; infinite while nothing needs evicting."""
+    cache_lifetime_s: float = inf
+    """How long what is cached stays cached without being used; infinite while nothing is evicted."""
     is_draining: bool = False
     """It finishes what it has and takes nothing new."""
 

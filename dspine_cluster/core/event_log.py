@@ -31,4 +31,4 @@ class EventLog(Generic[Event]):
         num_missed = self._last - sequence
         if not 0 <= num_missed <= len(self._events):
             return None
-        return list(islice(self._events, len(self._events) - num_missed, None))
+        return list(islice(reversed(self._events), num_missed))[::-1]

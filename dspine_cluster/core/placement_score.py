@@ -19,8 +19,8 @@ class PlacementConfig:
     and the copy takes cache from them."""
     request_s: float = 0.002
     """What each request that a verifier already has adds: its rounds and its part of the memory."""
-    eviction_s: float = 60.0
-    """Pages whose predecessors were evicted after so long unused cost a second of prefill half as much again."""
+    reuse_s: float = 60.0
+    """After how long what is cached is typically used again; a cache that does not keep it so long is full."""
     draft_miss_ratio: float = 0.05
     """Filling the drafter's context for a token, as a part of prefilling it."""
     draft_request_s: float = 0.0005
@@ -51,5 +51,5 @@ def standing_cost_s(
 
 def miss_cost_s(num_tokens: int, load: ReplicaLoad, config: PlacementConfig) -> float:
     """What `num_tokens` cost that have to be prefilled there, and kept there in place of what was used last."""
-    pressure = 0.0 if load.eviction_age_s == inf else 1.0 / (1.0 + load.eviction_age_s / config.eviction_s)
+    pressure = 0.0 if load.cache_lifetime_s == inf else 1.0 / (1.0 + load.cache_lifetime_s / config.reuse_s)
     return num_tokens * (config.miss_weight + pressure) / prefill_rate(load, config)
