@@ -73,8 +73,11 @@ class PrefixCache:
 
     def retire(self, session: Session, *, keep_state: bool) -> None:
         """The session gives up its pages; with `keep_state` its prefix stays restorable up to the end of its state."""
-        if keep_state and self._is_enabled and self._has_states and session.num_in_state >= CHUNK_GRID_TOKENS:
-            self._save(session)
+        if keep_state and self._is_enabled:
+            if not self._has_states:
+                self._insert(session, session.num_computed)
+            elif session.num_in_state >= CHUNK_GRID_TOKENS:
+                self._save(session)
         self.index.release(session.preempt())
 
     def _insert(self, session: Session, num_tokens: int) -> None:
