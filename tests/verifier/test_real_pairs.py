@@ -11,6 +11,8 @@ from dspine_cluster import miniature
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, VerifierConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.drafter.load import load_drafter_replica
+from dspine_cluster.drafter.loop import DrafterLoop
+from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.types import GenerateRequest, SamplingParams
 from dspine_cluster.verifier.load import load_tokenizer, load_verifier
@@ -25,7 +27,7 @@ from tests.verifier.harness import (
     random_prompts,
     random_target,
 )
-from tests.verifier.real_drafter import drive, random_pair
+from tests.verifier.real_drafter import DrivenChannel, drive, random_pair
 from tests.verifier.test_losslessness import GREEDY, SEEDED, RandomVerifyLength
 
 Kind = Literal["dspine", "dflash"]
@@ -178,3 +180,22 @@ def test_the_miniature_s_seeded_output_is_plain_decoding_s(pair: MiniaturePair) 
     drafted, harness = pair.run(requests, RandomVerifyLength(8))
     assert token_ids(drafted) == expected
     assert harness.loop.metrics.accepted_tokens_total > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_warm_draft_context_gives_the_rounds_of_a_cold_one(kind: Kind) -> None:
+    target = random_target(dense_config(), seed=8)
+    request = make_request(random_prompts(1, seed=3, max_length=1)[0] * 90, max_tokens=60)
+    engine, drafter = random_pair(target, kind, window=64)
+    loop = DrafterLoop(DraftRunner(drafter, 256, random_seed=1), max_context_tokens=4000)
+    results = []
+    for _ in range(2):
+        harness = LoopHarness(target, engine=engine, channel=DrivenChannel(loop))
+        results += harness.generate([request])
+    cold, warm = results
+    assert loop.counters.num_cached_tokens >= 64
+    assert warm.token_ids == cold.token_ids
+    assert [o.accepted_tokens for o in warm.outputs] == [o.accepted_tokens for o in cold.outputs]
+    loop.step()
+    assert len(loop.contexts) == 0
+    loop.contexts.check_integrity()
