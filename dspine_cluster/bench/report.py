@@ -70,6 +70,8 @@ def print_routing(console: Console, report: dict[str, Any]) -> None:
         f"placing a request among {placement['num_verifiers']:.0f} verifiers: median {placement['p50_us']:.0f} us, "
         f"p99 {placement['p99_us']:.0f} us"
     )
+    if "live" not in report:
+        console.print("not measured: live routing, which needs a running application")
 
 
 def plot_acceptance(report: dict[str, Any], path: Path) -> None:

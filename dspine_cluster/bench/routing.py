@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from multiprocessing import get_context
 from random import Random
 from typing import Any
 
@@ -56,7 +57,8 @@ def run_routing(
         for policy in POLICIES
     ]
     rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(num_processes) as pool:
+    # Torch has threads of its own here, which a forked process would not get.
+    with ProcessPoolExecutor(num_processes, get_context("spawn")) as pool:
         for row in pool.map(partial(run_cell, settings), cells):
             rows.append(row)
             progress()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from dspine_cluster.core.cluster_records import ReplicaLoad
 
@@ -17,10 +16,12 @@ class PlacementConfig:
     miss_weight: float = 3.0
     """A second of prefill that a cached prefix would have saved counts this often: it delays the rounds of others, too,
     and the copy takes cache from them."""
-    request_s: float = 0.002
+    request_s: float = 0.01
     """What each request that a verifier already has adds: its rounds and its part of the memory."""
-    reuse_s: float = 60.0
-    """After how long what is cached is typically used again; a cache that does not keep it so long is full."""
+    reuse_s: float = 30.0
+    """After how long what is cached is typically used again; a cache that keeps it for less is under pressure."""
+    max_pressure: float = 4.0
+    """More pressure makes no difference any more: nothing lasts until it is used."""
     draft_miss_ratio: float = 0.05
     """Filling the drafter's context for a token, as a part of prefilling it."""
     draft_request_s: float = 0.0005
@@ -40,6 +41,11 @@ def prefill_rate(load: ReplicaLoad, config: PlacementConfig) -> float:
     return load.prefill_tokens_per_s or config.prefill_tokens_per_s
 
 
+def pressure(load: ReplicaLoad, config: PlacementConfig) -> float:
+    """What caching a token costs others, as a part of what prefilling it costs: it drives out what is used again."""
+    return min(config.max_pressure, config.reuse_s / load.cache_lifetime_s)
+
+
 def standing_cost_s(
     load: ReplicaLoad, reserved_tokens: int, reserved_requests: int, config: PlacementConfig
 ) -> float:
@@ -50,6 +56,5 @@ def standing_cost_s(
 
 
 def miss_cost_s(num_tokens: int, load: ReplicaLoad, config: PlacementConfig) -> float:
-    """What `num_tokens` cost that have to be prefilled there, and kept there in place of what was used last."""
-    pressure = 0.0 if load.cache_lifetime_s == inf else 1.0 / (1.0 + load.cache_lifetime_s / config.reuse_s)
-    return num_tokens * (config.miss_weight + pressure) / prefill_rate(load, config)
+    """What `num_tokens` cost that have to be prefilled there, and kept there in place of others."""
+    return num_tokens * (config.miss_weight + pressure(load, config)) / prefill_rate(load, config)

@@ -77,3 +77,18 @@ def test_engine_compares_with_transformers(tmp_path: Path) -> None:
 def test_unknown_drafters_and_tasks_are_refused(arguments: list[str]) -> None:
     result = RUNNER.invoke(app, ["bench", "acceptance", *arguments])
     assert result.exit_code == 2
+
+
+def test_routing_reports_every_policy_in_every_cell(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    arguments = ["--loads", "1", "--caches", "50000,100000", "--duration", "9", "--processes", "1"]
+    result = RUNNER.invoke(app, ["bench", "routing", *arguments, "--json", str(report_file)])
+    assert result.exit_code == 0, result.output
+    assert "joint placement, worst cell" in result.output
+    report = json.loads(report_file.read_text())
+    assert {(row["policy"], row["cache"]) for row in report["simulated"]} == {
+        (policy, cache)
+        for policy in ("joint", "power_of_two", "sticky", "round_robin")
+        for cache in (50_000, 100_000)
+    }
+    assert "live" not in report
