@@ -89,7 +89,7 @@ class Fleet:
         self._node_verifiers: dict[str, dict[str, Verifier]] = {}
         self._node_drafters: dict[str, dict[str, Drafter]] = {}
         self._reservations: dict[str, _Reservation] = {}
-        self._evicted: set[tuple[str, str]] = set()
+        self._evicted: dict[str, str] = {}  # replica id -> epoch
 
     # What is known
 
@@ -132,16 +132,21 @@ class Fleet:
                     self._take(event)
                 case Removal():
                     self.remove(event.replica_id)
+                    self._evicted.pop(event.replica_id, None)
                 case Roster():
-                    for name in (self.verifiers.keys() | self.drafters.keys()) - event.replica_ids:
+                    gone = (
+                        self._evicted.keys() | self.verifiers.keys() | self.drafters.keys()
+                    ) - event.replica_ids
+                    for name in gone:
                         self.remove(name)
-                    self._evicted = {(n, e) for n, e in self._evicted if n in event.replica_ids}
+                        self._evicted.pop(name, None)
 
     def evict(self, replica_id: str) -> None:
-        """Forget a replica that was seen dead, and pass over what is still told of it until it restarts."""
+        """Forget a replica that was seen dead, and pass over what is still told of it until it restarts, or the directory
+        has removed it: one that only hung registers again."""
         replica = self.verifiers.get(replica_id) or self.drafters.get(replica_id)
         if replica is not None:
-            self._evicted.add((replica_id, replica.record.epoch))
+            self._evicted[replica_id] = replica.record.epoch
             self.remove(replica_id)
 
     def remove(self, replica_id: str) -> None:
@@ -176,7 +181,7 @@ class Fleet:
 
     def _register(self, record: VerifierRecord | DrafterRecord) -> None:
         name = record.replica_id
-        if (name, record.epoch) in self._evicted:
+        if self._evicted.get(name) == record.epoch:
             return
         known = self.verifiers.get(name) or self.drafters.get(name)
         if known is not None and known.record == record:

@@ -187,6 +187,15 @@ def test_a_dead_verifier_is_picked_no_more_until_it_restarts() -> None:
     assert (placement.verifier_id, placement.cached_tokens) == ("a", 0)
 
 
+def test_a_verifier_that_only_hung_comes_back_when_it_registers_again() -> None:
+    made = placer(verifier("a"))
+    made.evict("a")
+    tell(made, verifier("a"))
+    assert refused(made, request()) is RefusalReason.NO_VERIFIER
+    tell(made, Removal("a"), verifier("a"))
+    assert placed(made, request()).verifier_id == "a"
+
+
 def test_who_is_removed_or_not_on_the_roster_is_gone() -> None:
     made = placer(*map(verifier, "abc"), drafter("d"), drafter("e", "n2"), Removal("a"))
     tell(made, Roster(frozenset({"b", "d"})))
