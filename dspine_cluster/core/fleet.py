@@ -142,8 +142,8 @@ class Fleet:
                         self._evicted.pop(name, None)
 
     def evict(self, replica_id: str) -> None:
-        """Forget a replica that was seen dead, and pass over what is still told of it until it restarts, or the directory
-        has removed it: one that only hung registers again."""
+        """Forget a replica that was seen dead, and pass over what is still told of it until it restarts, or until the
+        directory has removed it: one that only hung registers again."""
         replica = self.verifiers.get(replica_id) or self.drafters.get(replica_id)
         if replica is not None:
             self._evicted[replica_id] = replica.record.epoch

@@ -138,8 +138,8 @@ class Placer:
         self._cursor = updates.cursor
 
     def evict(self, replica_id: str) -> None:
-        """Send nothing more to a replica that was seen dead, until it restarts, or registers anew after the directory has
-        removed it: tell the directory, too."""
+        """Send nothing more to a replica that was seen dead, until it restarts, or registers anew after the directory
+        has removed it: tell the directory, too."""
         self._fleet.evict(replica_id)
 
     def release(self, uid: str) -> None:
