@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dspine_cluster.models.packing import Projections
+
 
 class RMSNorm(nn.Module):
     """x / rms(x) * w over the last dim, fp32 up to the weight; `[..., dim]` to the same shape and dtype."""
@@ -56,9 +58,11 @@ class MLP(nn.Module):
         self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
         self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
         self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+        self.projections = Projections(self.gate_proj, self.up_proj)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = self.projections(x)
+        out: Tensor = self.down_proj(F.silu(gate) * up)
         return out
 
 
