@@ -14,7 +14,7 @@ from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfi
 class TargetSettings:
     """Training of the target. Tokens a step = processes * tokens_per_process."""
 
-    steps: int = 1700
+    steps: int = 2000
     processes: int = 2
     tokens_per_process: int = 2048
     length: int = 512
@@ -73,7 +73,7 @@ class SweepSettings:
     """Short trainings of a drafter, one a learning rate, compared on held-out prompts that no figure uses."""
 
     rates: tuple[float, ...] = (0.5, 1.0, 2.0)
-    steps: int = 300
+    steps: int = 240
     count: int = 12
     """Prompts a task."""
     seed: int = 1001
