@@ -14,7 +14,7 @@ from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfi
 class TargetSettings:
     """Training of the target. Tokens a step = processes * tokens_per_process."""
 
-    steps: int = 2000
+    steps: int = 1750
     processes: int = 2
     tokens_per_process: int = 2048
     length: int = 512
@@ -30,7 +30,7 @@ class TargetSettings:
     embedding_lr: float = 0.004
     other_lr: float = 0.004
     warmup_steps: int = 20
-    decay_share: float = 0.5
+    decay_share: float = 0.45
     """The learning rate falls linearly over this last share of the steps."""
     checkpoint_every_s: float = 180.0
     evaluate_every: int = 200
