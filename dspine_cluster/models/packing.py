@@ -27,7 +27,7 @@ class Projections:
         self._weight = _by_columns(torch.cat(tuple(linear.weight for linear in self._linears)))
         for linear, part in zip(self._linears, torch.split(self._weight, self._sizes), strict=True):
             linear.weight = nn.Parameter(part, requires_grad=False)
-        biases = [linear.bias for linear in self._linears if linear.bias is not None]
+        biases = tuple(linear.bias for linear in self._linears if linear.bias is not None)
         self._bias = torch.cat(biases) if biases else None
 
 

@@ -65,9 +65,9 @@ class PassRunner:
         return Block(rules, session.tokens, proposals, candidates, probs)
 
     def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
-        """The anchor and the accepted proposals of each block are committed; the rest of its inputs is void."""
-        slots = [_state_slot(item.session) for item in blocks]
-        self._engine.state_pool.set_pending(slots, [1 + v.num_accepted for v in verdicts[: len(slots)]])
+        """The accepted proposals of each block are committed; the rest of its inputs is void."""
+        for item, verdict in zip(blocks, verdicts, strict=False):
+            self._engine.state_pool.set_pending(_state_slot(item.session), verdict.num_accepted)
 
 
 def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkPlan, int]]:

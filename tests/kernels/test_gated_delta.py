@@ -185,12 +185,12 @@ def test_repeated_keys_with_full_write_strength_stay_accurate() -> None:
 
 
 @given(
-    rounds=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 16)), min_size=1, max_size=8),
+    rounds=st.lists(st.tuples(st.integers(1, 16), st.integers(1, 16)), min_size=1, max_size=8),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=40, deadline=None)
 def test_any_split_into_verified_blocks_equals_stepping(rounds: list[tuple[int, int]], seed: int) -> None:
-    """A round verifies a width of tokens and keeps some of them, possibly none; the others come again."""
+    """A round verifies a width of tokens and keeps the first and perhaps more; the others come again."""
     kept = [min(accepted, width) for width, accepted in rounds]
     layer, raw = make_layer(sum(kept) + 16, seed)
     wanted, states, conv_states = layer.step(raw)
@@ -200,10 +200,10 @@ def test_any_split_into_verified_blocks_equals_stepping(rounds: list[tuple[int, 
         block = span(raw, start, start + width)
         out, *rolled = layer.verify(block, past, pending, [num_pending])
         assert error(out, wanted[:, start : start + width]) < 2e-5
-        assert error(rolled[0], states[start]) < 2e-5
-        assert torch.equal(rolled[1], conv_states[start])
+        assert error(rolled[0], states[start + 1]) < 2e-5
+        assert torch.equal(rolled[1], conv_states[start + 1])
         past = (rolled[0], rolled[1])
-        pending, num_pending, start = block, accepted, start + accepted
+        pending, num_pending, start = span(block, 1, width), accepted - 1, start + accepted
 
 
 def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
@@ -222,17 +222,18 @@ def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
     )
     for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
         assert error(out[row, :length], wanted[0, 5 + count : 5 + count + length]) < 2e-5
-        assert error(state[row], states[5 + count][0]) < 2e-5
-        assert torch.equal(conv_state[row], conv_states[5 + count][0])
+        assert error(state[row], states[6 + count][0]) < 2e-5
+        assert torch.equal(conv_state[row], conv_states[6 + count][0])
 
 
-@pytest.mark.parametrize("width", [1, 16])
-def test_verified_tokens_reach_neither_state(width: int) -> None:
+@pytest.mark.parametrize("width", [1, 2, 16])
+def test_the_anchor_reaches_the_state_and_no_proposal_does(width: int) -> None:
     layer, raw = make_layer(20, seed=7)
-    _, *states = layer.prefill(span(raw, 0, 4))
-    _, *after = layer.verify(span(raw, 4, 4 + width), (states[0], states[1]), span(raw, 0, 0), [0])
-    assert torch.equal(after[0], states[0])
-    assert torch.equal(after[1], states[1])
+    _, states, conv_states = layer.step(raw)
+    past = (states[4], conv_states[4])
+    _, state, conv_state = layer.verify(span(raw, 4, 4 + width), past, span(raw, 0, 0), [0])
+    assert error(state, states[5]) < 2e-5
+    assert torch.equal(conv_state, conv_states[5])
 
 
 def test_bfloat16_inputs_are_computed_in_fp32() -> None:

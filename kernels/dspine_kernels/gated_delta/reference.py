@@ -88,15 +88,16 @@ def verify(
     pending_b: Tensor,
     num_pending: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs for W new tokens, which never reach the state, after replaying an earlier pass's accepted inputs.
+    """Outputs for a block of an anchor and W - 1 proposals, after replaying an earlier pass's accepted proposals.
 
     `state` and `conv_state` lie before the pending inputs. Row i rolls them forward by its first `num_pending[i]`
-    (0..P) pending inputs in the closed form S' = S e^{G_n} + sum_{i<=n} e^{G_n - G_i} k_i v_i^T, in the same pass
-    that computes the new tokens. W = 1 is plain decoding. Cost grows with P + W: pass no more pending columns than
-    the batch uses.
+    (0..P) pending inputs and by its anchor, which is committed whatever becomes of the proposals, in the closed form
+    S' = S e^{G_n} + sum_{i<=n} e^{G_n - G_i} k_i v_i^T, in the same pass that computes the outputs. W = 1 is plain
+    decoding, and with P = 0 one step of the recurrence. Cost grows with P + W: pass no more pending columns than the
+    batch uses.
 
     Args:
-        mixed_qkv: `[B, W, conv_dim]`; a, b: `[B, W, Hv]`: the new tokens, raw. Rows with fewer are
+        mixed_qkv: `[B, W, conv_dim]`; a, b: `[B, W, Hv]`: the blocks, raw, anchor first. Rows with fewer tokens are
             right-padded with anything finite: no output depends on a later token.
         state: `[B, Hv, Dk, Dv]` fp32; conv_state: `[B, kernel - 1, conv_dim]`.
         pending_qkv: `[B, P, conv_dim]`; pending_a, pending_b: `[B, P, Hv]`; P may be 0.
@@ -104,21 +105,27 @@ def verify(
 
     Returns:
         Output `[B, W, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after the
-        pending inputs only; the given state itself where P is 0.
+        anchor (new tensors).
     """
     num_columns, num_past = pending_qkv.shape[1], conv_state.shape[1]
-    past = torch.cat((conv_state, pending_qkv), 1)  # [B, num_past + P, conv_dim]
-    new_conv_state = _last_inputs(past, num_past, num_pending)
-    window = torch.cat((past, new_conv_state, mixed_qkv), 1)
-    convolved = _convolve(window, conv_weight)  # num_past columns between pending and new tokens mean nothing
-    mixed = torch.cat((convolved[:, :num_columns], convolved[:, num_columns + num_past :]), 1)
-    # Minus infinity gives log decay 0 and write strength 0: pending inputs that were rejected change nothing.
-    rejected = torch.arange(num_columns, device=past.device) >= num_pending[:, None]  # [B, P]
-    pending = torch.cat((pending_a, pending_b), -1).masked_fill(rejected[..., None], float("-inf"))
-    all_a, all_b = torch.cat((pending, torch.cat((a, b), -1)), 1).chunk(2, -1)  # each [B, P + W, Hv]
-    log_decay, beta = _gates(all_a, all_b, A_log, dt_bias)
+    past = conv_state  # the raw inputs before the anchor: [B, num_past, conv_dim]
+    if num_columns == 0:
+        mixed = _convolve(torch.cat((past, mixed_qkv), 1), conv_weight)
+    else:
+        replayed = torch.cat((conv_state, pending_qkv), 1)
+        past = _last_inputs(replayed, num_past, num_pending)
+        convolved = _convolve(torch.cat((replayed, past, mixed_qkv), 1), conv_weight)
+        # num_past columns between pending and new tokens mean nothing.
+        mixed = torch.cat((convolved[:, :num_columns], convolved[:, num_columns + num_past :]), 1)
+        # Minus infinity gives log decay 0 and write strength 0: pending inputs that were rejected change nothing.
+        rejected = torch.arange(num_columns, device=past.device) >= num_pending[:, None]  # [B, P]
+        pending = torch.cat((pending_a, pending_b), -1).masked_fill(rejected[..., None], float("-inf"))
+        a, b = torch.cat((pending, torch.cat((a, b), -1)), 1).chunk(2, -1)  # each [B, P + W, Hv]
+    log_decay, beta = _gates(a, b, A_log, dt_bias)
     heads = _split_heads(mixed, log_decay, beta, num_key_heads, key_head_dim)
-    out, new_state = _one_chunk(heads, state, num_columns)
+    is_one_token = mixed.shape[1] == 1
+    out, new_state = _one_token(heads, state) if is_one_token else _one_chunk(heads, state, num_columns)
+    new_conv_state = torch.cat((past[:, 1:], mixed_qkv[:, :1]), 1)
     return out.to(mixed_qkv.dtype), new_state, new_conv_state
 
 
@@ -201,8 +208,19 @@ def _solve_unit_lower(system: Tensor, wanted: Tensor) -> Tensor:
     return solved.mT
 
 
+def _one_token(heads: _Heads, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The recurrence itself: output `[B, 1, Hv, Dv]` and state of a single token."""
+    query, key, value, log_decay, beta = heads
+    batch, num_key_heads, num_groups, _, value_dim = value.shape
+    decay = log_decay.exp().unsqueeze(-1)  # [B, Hk, G, 1, 1]
+    past = state.view(batch, num_key_heads, num_groups, -1, value_dim) * decay
+    written = (value - key @ past) * beta.unsqueeze(-1)  # [B, Hk, G, 1, Dv]
+    new_state = torch.addcmul(past, key.mT, written)
+    return (query @ new_state).view(batch, 1, -1, value_dim), new_state.view_as(state)
+
+
 def _one_chunk(heads: _Heads, state: Tensor, num_replayed: int) -> tuple[Tensor, Tensor]:
-    """All tokens in one chunk: outputs after the first `num_replayed` tokens, state after the replayed ones."""
+    """All tokens in one chunk: outputs after the first `num_replayed` tokens, state after one token more."""
     query, key, value, log_decay, beta = heads
     batch, num_key_heads, num_groups, num_tokens, value_dim = value.shape
     past = state.view(batch, num_key_heads, num_groups, -1, value_dim)
@@ -219,11 +237,9 @@ def _one_chunk(heads: _Heads, state: Tensor, num_replayed: int) -> tuple[Tensor,
     attention = products[..., num_tokens:, :] * decay[..., num_replayed:, :]
     out = from_past[..., num_replayed:, :] * reads[..., num_tokens:, :] + attention @ written
     out = out.permute(0, 3, 1, 2, 4).reshape(batch, num_tokens - num_replayed, -1, value_dim)
-    if num_replayed == 0:
-        return out, state
-    last = num_replayed - 1
-    kept = written[..., :num_replayed, :] * decay[..., last, :num_replayed].unsqueeze(-1)
-    new_state = past * from_past[..., last : last + 1, :] + key[..., :num_replayed, :].mT @ kept
+    num_kept = num_replayed + 1
+    kept = written[..., :num_kept, :] * decay[..., num_replayed, :num_kept].unsqueeze(-1)
+    new_state = past * from_past[..., num_replayed:num_kept, :] + key[..., :num_kept, :].mT @ kept
     return out, new_state.view_as(state)
 
 
