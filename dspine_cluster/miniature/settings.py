@@ -14,7 +14,7 @@ from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfi
 class TargetSettings:
     """Training of the target. Tokens a step = processes * tokens_per_process."""
 
-    steps: int = 1750
+    steps: int = 2300
     processes: int = 2
     tokens_per_process: int = 2048
     length: int = 512
@@ -53,7 +53,7 @@ class ContinuationSettings:
 class DrafterSettings:
     """Training of either drafter; both use the same data and steps."""
 
-    steps: int = 1400
+    steps: int = 1100
     tokens: int = 2048
     """Of context, a step, padding included."""
     blocks: int = 96
@@ -73,7 +73,7 @@ class SweepSettings:
     """Short trainings of a drafter, one a learning rate, compared on held-out prompts that no figure uses."""
 
     rates: tuple[float, ...] = (0.5, 1.0, 2.0)
-    steps: int = 240
+    steps: int = 160
     count: int = 12
     """Prompts a task."""
     seed: int = 1001
