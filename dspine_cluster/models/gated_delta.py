@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -31,12 +33,21 @@ class GatedDeltaNet(nn.Module):
         self.dt_bias = nn.Parameter(torch.ones(config.num_value_heads))
         self.norm = GatedRMSNorm(config.value_head_dim, eps)
         self.out_proj = nn.Linear(config.value_dim, hidden_size, bias=False)
+        self._packed_weights: GatedDeltaWeights | None = None
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """`[num_tokens, hidden_size]` to the same."""
-        weights = GatedDeltaWeights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, self.config)
+        weights = self._weights() if self._packed_weights is None else self._packed_weights
         mixed_qkv, gate, a, b = self.projections(x)
         mixed = cache.gated_delta(self.layer, mixed_qkv, a, b, weights)
         # Both [num_tokens, num_value_heads, value_head_dim].
         out: Tensor = self.out_proj(self.norm(mixed, gate.view_as(mixed)).flatten(1))
         return out
+
+    def pack(self) -> None:
+        weights = self._weights()
+        taps = weights.conv_weight.float().t().contiguous()  # the order in which they are read
+        self._packed_weights = replace(weights, conv_weight=taps.t(), dt_bias=weights.dt_bias.float())
+
+    def _weights(self) -> GatedDeltaWeights:
+        return GatedDeltaWeights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, self.config)

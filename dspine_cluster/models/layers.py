@@ -31,10 +31,17 @@ class ZeroCentredRMSNorm(nn.Module):
         super().__init__()
         self.shape, self.eps = (dim,), eps
         self.weight = nn.Parameter(torch.zeros(dim))
+        self._packed_scale: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = 1.0 + self.weight.float()
-        return F.rms_norm(x.float(), self.shape, weight, self.eps).to(x.dtype)
+        scale = self._scale() if self._packed_scale is None else self._packed_scale
+        return F.rms_norm(x.float(), self.shape, scale, self.eps).to(x.dtype)
+
+    def pack(self) -> None:
+        self._packed_scale = self._scale()
+
+    def _scale(self) -> Tensor:
+        return 1.0 + self.weight.float()
 
 
 class GatedRMSNorm(nn.Module):
@@ -82,7 +89,7 @@ class Rotary(NamedTuple):
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate (half-split) the first `rotary_dim` of every head of `[num_tokens, num_heads, head_dim]`."""
         half = self.cos.shape[-1]
-        first, second, rest = torch.split(x, [half, half, x.shape[-1] - 2 * half], -1)
+        first, second, rest = x.split_with_sizes([half, half, x.shape[-1] - 2 * half], -1)
         turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
         return torch.cat((*turned, rest), -1)
 

@@ -1,10 +1,21 @@
-"""Weights laid out for inference: what reads one input is one product, and few rows are multiplied fast."""
+"""Weights laid out for inference: what reads one input is one product, and what no input changes is computed once."""
 
 from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+@runtime_checkable
+class Packable(Protocol):
+    """A module that computes from its own parameters."""
+
+    def pack(self) -> None:
+        """Compute, once and for all, what depends on them alone."""
+        ...
 
 
 class Projections:
@@ -20,7 +31,7 @@ class Projections:
         """`[num_rows, in_features]` to `[num_rows, size]` of each map, not contiguous once packed."""
         if self._weight is None:
             return tuple(linear(x) for linear in self._linears)
-        return torch.split(F.linear(x, self._weight, self._bias), self._sizes, -1)
+        return F.linear(x, self._weight, self._bias).split_with_sizes(self._sizes, -1)
 
     def pack(self) -> None:
         """Lay the weights side by side; those of the single maps become views."""
@@ -44,6 +55,8 @@ def pack_weights(model: nn.Module) -> None:
         projections = getattr(module, "projections", None)
         if isinstance(projections, Projections):
             projections.pack()
+        if isinstance(module, Packable):
+            module.pack()
 
 
 def _by_columns(weight: Tensor) -> Tensor:

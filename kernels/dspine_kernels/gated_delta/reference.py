@@ -173,7 +173,7 @@ def _split_heads(
     batch, num_tokens, conv_dim = mixed.shape
     query_key_dim = 2 * num_key_heads * key_head_dim
     num_groups = log_decay.shape[2] // num_key_heads
-    query_key, value = torch.split(mixed, [query_key_dim, conv_dim - query_key_dim], -1)
+    query_key, value = mixed.split_with_sizes([query_key_dim, conv_dim - query_key_dim], -1)
     query_key = query_key.view(batch, num_tokens, 2, num_key_heads, key_head_dim)
     query_key = query_key * torch.rsqrt(query_key.square().sum(-1, keepdim=True) + NORM_EPS)
     query, key = query_key.permute(2, 0, 3, 1, 4).unbind(0)  # each [B, Hk, T, Dk]
