@@ -53,7 +53,7 @@ class ContinuationSettings:
 class DrafterSettings:
     """Training of either drafter; both use the same data and steps."""
 
-    steps: int = 1100
+    steps: int = 1400
     tokens: int = 2048
     """Of context, a step, padding included."""
     blocks: int = 96
