@@ -115,7 +115,9 @@ class PackedBatch:
     ) -> Tensor:
         parts = []
         if self._blocks is not None:
-            parts.append(self._replay(self._blocks, layer, mixed_qkv, a, b, weights))
+            is_plain = self._blocks.shape[1] == 1 and not self._max_pending
+            run = self._decode if is_plain else self._replay
+            parts.append(run(self._blocks, layer, mixed_qkv, a, b, weights))
         if self._chunks is not None:
             parts.append(self._prefill(self._chunks, layer, mixed_qkv, a, b, weights))
         return self._join(parts)  # [num_rows, num_value_heads, value_head_dim]
@@ -125,6 +127,24 @@ class PackedBatch:
         if self._num_padding:
             parts.append(parts[0].new_zeros((self._num_padding, *parts[0].shape[1:])))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decode(
+        self,
+        group: SegmentGroup,
+        layer: int,
+        mixed_qkv: Tensor,
+        a: Tensor,
+        b: Tensor,
+        weights: GatedDeltaWeights,
+    ) -> Tensor:
+        slots, rows = group.state_slots, group.rows
+        state, conv_state = self._state_pool.state[layer], self._state_pool.conv_state[layer]
+        own_state, own_conv_state = _take(state, slots), _take(conv_state, slots)
+        out = weights.decode(mixed_qkv[rows], a[rows], b[rows], state=own_state, conv_state=own_conv_state)
+        if isinstance(slots, Tensor):
+            _put(state, slots, own_state)
+            _put(conv_state, slots, own_conv_state)
+        return out
 
     def _replay(
         self,
@@ -138,25 +158,25 @@ class PackedBatch:
         pool, slots = self._state_pool, group.state_slots
         new_qkv, new_a, new_b = group.pad(mixed_qkv), group.pad(a), group.pad(b)
         state, conv_state = pool.state[layer], pool.conv_state[layer]
-        all_pending = (pool.pending_qkv[layer], pool.pending_a[layer], pool.pending_b[layer])
-        pending_qkv, pending_a, pending_b = (_take(x[:, : self._max_pending], slots) for x in all_pending)
+        new, all_pending = (new_qkv, new_a, new_b), (pool.pending_qkv, pool.pending_a, pool.pending_b)
+        pending = [_take(x[layer, :, : self._max_pending], slots) for x in all_pending]
         out, new_state, new_conv_state = weights.verify(
             new_qkv,
             new_a,
             new_b,
             state=_take(state, slots),
             conv_state=_take(conv_state, slots),
-            pending_qkv=pending_qkv,
-            pending_a=pending_a,
-            pending_b=pending_b,
+            pending_qkv=pending[0],
+            pending_a=pending[1],
+            pending_b=pending[2],
             num_pending=self._num_pending,
         )
         _put(state, slots, new_state)
         _put(conv_state, slots, new_conv_state)
         num_proposals = group.shape[1] - 1
         if num_proposals:
-            for pending, new in zip(all_pending, (new_qkv, new_a, new_b), strict=True):
-                _put(pending[:, :num_proposals], slots, new[:, 1:])
+            for pool_inputs, inputs in zip(all_pending, new, strict=True):
+                _put(pool_inputs[layer, :, :num_proposals], slots, inputs[:, 1:])
         return group.unpad(out)
 
     def _prefill(
@@ -192,6 +212,7 @@ def _as_index(slots: list[int], device: torch.device) -> slice | Tensor:
 
 
 def _take(pool: Tensor, slots: slice | Tensor) -> Tensor:
+    """The slots' rows: the pool's own where the slots are neighbours, else a copy."""
     return pool[slots] if isinstance(slots, slice) else pool.index_select(0, slots)
 
 

@@ -48,7 +48,9 @@ class PassRunner:
             for item, tokens in zip(plan.blocks, proposals, strict=True)
         ]
         blocks += [self._block(chunk.session, [], {}) for chunk, _ in completing]
-        sampled = hidden[[*range(num_block_rows), *(row for _, row in completing)]]
+        sampled = hidden[:num_block_rows]
+        if completing:
+            sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
         self._keep_accepted(plan.blocks, verdicts)
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]

@@ -67,6 +67,20 @@ class Layer:
             num_pending=torch.tensor(num_pending),
         )
 
+    def decode(self, raw: Raw, past: tuple[Tensor, Tensor]) -> Tensor:
+        return gated_delta.decode(
+            raw[0][:, 0],
+            raw[1][:, 0],
+            raw[2][:, 0],
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.num_key_heads,
+            key_head_dim=self.key_head_dim,
+            state=past[0],
+            conv_state=past[1],
+        )
+
     def step(self, raw: Raw) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """transformers' recurrent form over one request: output, and the two states before token 0, 1, ..., T."""
         mixed_qkv, a, b = raw
@@ -234,6 +248,29 @@ def test_the_anchor_reaches_the_state_and_no_proposal_does(width: int) -> None:
     _, state, conv_state = layer.verify(span(raw, 4, 4 + width), past, span(raw, 0, 0), [0])
     assert error(state, states[5]) < 2e-5
     assert torch.equal(conv_state, conv_states[5])
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (2, 2), (2, 6), (3, 12)])
+def test_decoding_one_by_one_equals_stepping_and_moves_the_states_in_place(heads: tuple[int, int]) -> None:
+    layer, raw = make_layer(9, seed=9, heads=heads)
+    wanted, states, conv_states = layer.step(raw)
+    past = (states[0].clone(), conv_states[0].clone())
+    for token in range(9):
+        out = layer.decode(span(raw, token, token + 1), past)
+        assert error(out, wanted[:, token]) < 2e-5
+        assert error(past[0], states[token + 1]) < 2e-5
+        assert torch.equal(past[1], conv_states[token + 1])
+
+
+def test_requests_decoded_together_do_not_disturb_each_other() -> None:
+    layer, raw = make_layer(12, seed=10)
+    wanted, states, conv_states = layer.step(raw)
+    starts = [2, 7, 4]
+    rows = [torch.cat([x[:, start : start + 1] for start in starts]) for x in raw]
+    past = (torch.cat([states[s] for s in starts]), torch.cat([conv_states[s] for s in starts]))
+    out = layer.decode((rows[0], rows[1], rows[2]), past)
+    assert error(out, torch.cat([wanted[:, s] for s in starts])) < 2e-5
+    assert error(past[0], torch.cat([states[s + 1] for s in starts])) < 2e-5
 
 
 def test_bfloat16_inputs_are_computed_in_fp32() -> None:
