@@ -41,7 +41,7 @@ class TargetSettings:
 class ContinuationSettings:
     """Text the target writes itself, on which the drafters learn."""
 
-    prompts: int = 5120
+    prompts: int = 10_240
     batch_size: int = 64
     max_new_tokens: int = 192
     temperatures: tuple[float, ...] = (0.0, 0.0, 0.4, 0.7, 1.0)
@@ -53,7 +53,7 @@ class ContinuationSettings:
 class DrafterSettings:
     """Training of either drafter; both use the same data and steps."""
 
-    steps: int = 1400
+    steps: int = 4000
     tokens: int = 2048
     """Of context, a step, padding included."""
     blocks: int = 96
