@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dspine_cluster.bench.cli import app as bench_app
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, limit_threads
-from dspine_cluster.errors import DspineError
+from dspine_cluster.errors import ConfigError, DspineError
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Serve large language models with speculative decoding."
@@ -33,7 +33,12 @@ def _root() -> None:
 
 @app.command()
 def generate(
-    prompt: Annotated[str, typer.Argument(help="What the user says; with --raw the text to continue.")],
+    prompt: Annotated[
+        str | None, typer.Argument(help="What the user says; with --raw the text to continue.")
+    ] = None,
+    messages: Annotated[
+        Path | None, typer.Option(help="JSON file of a chat request, whose messages stand in for PROMPT.")
+    ] = None,
     target: Target = "miniature",
     target_revision: Revision = None,
     drafter: Drafter = "miniature-dspine",
@@ -47,8 +52,13 @@ def generate(
     device: str = "cpu",
 ) -> None:
     """Print the answer to PROMPT with each round's accepted tokens marked."""
-    from dspine_cluster.generate import print_generation
+    from dspine_cluster.api.schema import ChatMessage
+    from dspine_cluster.generate import print_generation, read_messages
 
+    if (prompt is None) == (messages is None):
+        raise ConfigError("give either PROMPT or --messages")
+    if raw and prompt is None:
+        raise ConfigError("--raw continues a PROMPT only")
     if dtype not in ("float32", "bfloat16"):
         raise typer.BadParameter("must be float32 or bfloat16", param_hint="--dtype")
     config = VerifierConfig(
@@ -62,9 +72,11 @@ def generate(
         ),
         drafting=DraftingConfig(verify=verify),
     )
+    chat = read_messages(messages) if messages is not None else [ChatMessage(role="user", content=prompt)]
+    text_or_chat = prompt if raw and prompt is not None else chat
     asyncio.run(
         print_generation(
-            console, config, prompt, raw=raw, max_tokens=max_tokens, temperature=temperature, seed=seed
+            console, config, text_or_chat, max_tokens=max_tokens, temperature=temperature, seed=seed
         )
     )
 

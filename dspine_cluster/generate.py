@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
+from pydantic import BaseModel, Field, ValidationError
 from rich.console import Console
 from rich.text import Text
 
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.config import VerifierConfig
+from dspine_cluster.errors import RequestError
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.sources import locate_model
 from dspine_cluster.types import GenerateRequest, RoundOutput, SamplingParams, StopConditions
@@ -17,6 +22,24 @@ from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
 from dspine_cluster.verifier.load import load_tokenizer
 
 OPEN, CLOSE = "⟦", "⟧"
+
+
+def read_messages(path: Path) -> list[ChatMessage]:
+    """The messages of a chat request stored as JSON, as one would send it over HTTP.
+
+    Raises:
+        RequestError: the file cannot be read, or holds no messages.
+    """
+    try:
+        return _StoredRequest.model_validate_json(path.read_bytes()).messages
+    except (OSError, ValidationError) as error:
+        raise RequestError(f"{path} holds no chat request with messages: {error}") from error
+
+
+class _StoredRequest(BaseModel):
+    """The part of a chat request that is read here; sampling is set by options."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
 
 
 class RoundPrinter:
@@ -43,25 +66,25 @@ class RoundPrinter:
 async def print_generation(
     console: Console,
     config: VerifierConfig,
-    prompt: str,
+    prompt: str | Sequence[ChatMessage],
     *,
-    raw: bool,
     max_tokens: int,
     temperature: float,
     seed: int | None,
 ) -> None:
-    """Generate an answer with a pair in this process and print it as it comes, then what the rounds gave.
+    """Generate with a pair in this process and print it as it comes, then what the rounds gave.
+
+    `prompt` is a text to continue, or messages to answer.
 
     Raises:
         ConfigError, CheckpointError, MismatchError, RequestError: the pair or the prompt cannot be used.
     """
     folder = locate_model(config.target)
     tokenizer = ChatTokenizer.from_folder(folder)
-    message = ChatMessage(role="user", content=prompt)
-    encoded = await (tokenizer.encode_text(prompt) if raw else tokenizer.encode_chat([message], {}))
+    encoding = tokenizer.encode_text(prompt) if isinstance(prompt, str) else tokenizer.encode_chat(prompt, {})
     request = GenerateRequest(
         request_id="generate",
-        prompt_ids=encoded.token_ids,
+        prompt_ids=(await encoding).token_ids,
         sampling=SamplingParams(temperature=temperature, seed=seed),
         stop=StopConditions(max_tokens=max_tokens),
     )

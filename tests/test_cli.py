@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,14 @@ def test_generate_counts_what_it_prints() -> None:
     assert float(match[3]) >= 1.0
 
 
+def test_generate_answers_the_messages_of_a_stored_request(tmp_path: Path) -> None:
+    stored = tmp_path / "request.json"
+    stored.write_text('{"messages": [{"role": "user", "content": "What is 3 plus 4?"}], "temperature": 0}')
+    from_file = run("generate", "--messages", str(stored), "--max-tokens", "20")
+    from_prompt = run("generate", "What is 3 plus 4?", "--max-tokens", "20")
+    assert text_of(from_file.stdout) == text_of(from_prompt.stdout) != ""
+
+
 def test_check_accepts_the_miniature() -> None:
     result = run("check", "miniature", "miniature-dspine")
     assert result.returncode == 0
@@ -54,6 +63,9 @@ def test_check_refuses_a_gpu_that_is_too_small_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (("generate",), "give either PROMPT or --messages"),
+        (("generate", "--messages", "no-such-file.json"), "no chat request"),
+        (("generate", "--messages", "no-such-file.json", "--raw"), "--raw continues a PROMPT only"),
         (("check", "no-such-model", "none"), "neither a folder nor a Hub id"),
         (("check", "owner/model", "none"), "revision"),
         (("generate", "hello", "--verify", "fixed:99"), "verify must be"),

@@ -135,7 +135,7 @@ class Session:
         assert len(tokens) >= 1
         assert 0 <= num_accepted <= num_verified <= num_proposed
         assert num_accepted <= len(tokens) <= num_accepted + 1
-        self.num_in_state = self.num_computed
+        self.num_in_state = self.num_computed + 1
         self.num_computed += len(tokens)
         self.tokens.extend(tokens)
         self.round += 1

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.page_pool import num_pages_for, slot_of
+from dspine_cluster.core.page_pool import slot_of
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.models.cache import GatedDeltaWeights
+from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import paged_attention
 
 MIN_ROWS = 4
@@ -38,39 +39,39 @@ class SegmentGroup:
 
     def __init__(self, segments: Sequence[Segment], first_row: int, device: torch.device) -> None:
         lengths = [len(segment.tokens) for segment in segments]
-        self.num_rows = sum(lengths)
-        self.rows = slice(first_row, first_row + self.num_rows)
-        self.lengths = torch.tensor(lengths, device=device)  # [batch]
-        self.context_lengths = torch.tensor([segment.start for segment in segments], device=device)  # [batch]
-        self.state_slots = torch.tensor(
-            [segment.state_slot for segment in segments], device=device
-        )  # [batch]
-        num_pages = [num_pages_for(segment.positions.stop) for segment in segments]
-        table = [
-            [*s.pages[:n], *[0] * (max(num_pages) - n)] for s, n in zip(segments, num_pages, strict=True)
-        ]
-        self.page_table = torch.tensor(table, device=device)  # [batch, max_pages]
+        num_rows = sum(lengths)
+        self.rows = slice(first_row, first_row + num_rows)
         self.shape = (len(segments), max(lengths))
+        self.state_slots = _as_index([segment.state_slot for segment in segments], device)
+        self.attention = paged_attention.plan(
+            [segment.pages for segment in segments],
+            lengths,
+            [segment.start for segment in segments],
+            page_tokens=PAGE_TOKENS,
+            device=device,
+        )
+        self.lengths: Tensor | None = None  # [batch]; None where all are equal and nothing needs padding
+        if num_rows == self.shape[0] * self.shape[1]:
+            return
+        self.lengths = torch.tensor(lengths, device=device)
         steps = torch.arange(self.shape[1], device=device)
         valid = steps < self.lengths[:, None]  # [batch, max_length]
-        self._flat = valid.flatten().nonzero().squeeze(1)  # [num_rows] index into [batch * max_length]
         first = self.lengths.cumsum(0) - self.lengths
-        self._padded = (
-            (first[:, None] + steps).where(valid, 0).flatten()
-        )  # [batch * max_length] index into rows
-        self._is_rectangular = self.num_rows == self.shape[0] * self.shape[1]
+        # [num_rows] index into [batch * max_length], and [batch * max_length] index into rows
+        self._flat = valid.flatten().nonzero().squeeze(1)
+        self._padded = (first[:, None] + steps).where(valid, 0).flatten()
 
     def pad(self, packed: Tensor) -> Tensor:
         """[num_tokens, ...] of the whole pass to [batch, max_length, ...] of this group."""
         rows = packed[self.rows]
-        if not self._is_rectangular:
+        if self.lengths is not None:
             rows = rows[self._padded]
         return rows.view(*self.shape, *rows.shape[1:])
 
     def unpad(self, padded: Tensor) -> Tensor:
         """[batch, max_length, ...] to the group's own rows."""
         rows = padded.flatten(0, 1)
-        return rows if self._is_rectangular else rows[self._flat]
+        return rows if self.lengths is None else rows[self._flat]
 
 
 class PackedBatch:
@@ -82,48 +83,67 @@ class PackedBatch:
         device = kv_pool.keys.device
         segments = [*blocks, *chunks]
         self._kv_pool, self._state_pool = kv_pool, state_pool
+        num_block_rows = sum(len(block.tokens) for block in blocks)
         self._blocks = SegmentGroup(blocks, 0, device) if blocks else None
-        num_block_rows = self._blocks.num_rows if self._blocks else 0
         self._chunks = SegmentGroup(chunks, num_block_rows, device) if chunks else None
-        if self._blocks is not None:
-            # The same in every layer, and asking a device how many are pending waits for it.
-            self._num_pending = state_pool.num_pending[self._blocks.state_slots]  # [num_blocks]
-            self._max_pending = int(self._num_pending.max())
+        num_pending = [state_pool.num_pending[block.state_slot] for block in blocks]
+        self._max_pending = max(num_pending, default=0)
+        self._num_pending = torch.tensor(num_pending, device=device)  # [num_blocks]
         tokens = [token for segment in segments for token in segment.tokens]
         positions = [p for segment in segments for p in segment.positions]
         slots = [slot_of(segment.pages, p) for segment in segments for p in segment.positions]
         self.num_tokens = len(tokens)
-        padding = [0] * max(0, MIN_ROWS - len(tokens))
-        self.tokens = torch.tensor([*tokens, *padding], device=device)  # [num_rows]
-        self.positions = torch.tensor([*positions, *padding], device=device)  # [num_rows]
-        self.slots = torch.tensor(slots, device=device)  # [num_tokens] page * 16 + offset
+        self._num_padding = max(0, MIN_ROWS - self.num_tokens)
+        padding = [0] * self._num_padding
+        rows = torch.tensor([tokens + padding, positions + padding, slots + padding], device=device)
+        self.tokens, self.positions, slots_of_rows = rows.unbind()  # each [num_rows]
+        self.slots = slots_of_rows[: self.num_tokens]  # page * 16 + offset
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         keys, values = self._kv_pool.keys[layer], self._kv_pool.values[layer]
         paged_attention.write(key[: self.num_tokens], value[: self.num_tokens], keys, values, self.slots)
-        out = torch.zeros_like(query)  # [num_rows, num_heads, head_dim]
-        for group in (self._blocks, self._chunks):
-            if group is not None:
-                out[group.rows] = paged_attention.attend(
-                    query[group.rows],
-                    keys,
-                    values,
-                    group.page_table,
-                    group.lengths,
-                    group.context_lengths,
-                    scale=query.shape[-1] ** -0.5,
-                )
-        return out
+        scale = query.shape[-1] ** -0.5
+        parts = [
+            paged_attention.attend(query[group.rows], keys, values, group.attention, scale)
+            for group in (self._blocks, self._chunks)
+            if group is not None
+        ]
+        return self._join(parts)  # [num_rows, num_heads, head_dim]
 
     def gated_delta(
         self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
     ) -> Tensor:
-        delta = weights.config
-        out = mixed_qkv.new_zeros((mixed_qkv.shape[0], delta.num_value_heads, delta.value_head_dim))
+        parts = []
         if self._blocks is not None:
-            out[self._blocks.rows] = self._replay(self._blocks, layer, mixed_qkv, a, b, weights)
+            is_plain = self._blocks.shape[1] == 1 and not self._max_pending
+            run = self._decode if is_plain else self._replay
+            parts.append(run(self._blocks, layer, mixed_qkv, a, b, weights))
         if self._chunks is not None:
-            out[self._chunks.rows] = self._prefill(self._chunks, layer, mixed_qkv, a, b, weights)
+            parts.append(self._prefill(self._chunks, layer, mixed_qkv, a, b, weights))
+        return self._join(parts)  # [num_rows, num_value_heads, value_head_dim]
+
+    def _join(self, parts: list[Tensor]) -> Tensor:
+        """The groups' rows one after the other, and the padding."""
+        if self._num_padding:
+            parts.append(parts[0].new_zeros((self._num_padding, *parts[0].shape[1:])))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decode(
+        self,
+        group: SegmentGroup,
+        layer: int,
+        mixed_qkv: Tensor,
+        a: Tensor,
+        b: Tensor,
+        weights: GatedDeltaWeights,
+    ) -> Tensor:
+        slots, rows = group.state_slots, group.rows
+        state, conv_state = self._state_pool.state[layer], self._state_pool.conv_state[layer]
+        own_state, own_conv_state = _take(state, slots), _take(conv_state, slots)
+        out = weights.decode(mixed_qkv[rows], a[rows], b[rows], state=own_state, conv_state=own_conv_state)
+        if isinstance(slots, Tensor):
+            _put(state, slots, own_state)
+            _put(conv_state, slots, own_conv_state)
         return out
 
     def _replay(
@@ -137,24 +157,26 @@ class PackedBatch:
     ) -> Tensor:
         pool, slots = self._state_pool, group.state_slots
         new_qkv, new_a, new_b = group.pad(mixed_qkv), group.pad(a), group.pad(b)
-        width = self._max_pending
-        out, state, conv_state = weights.verify(
+        state, conv_state = pool.state[layer], pool.conv_state[layer]
+        new, all_pending = (new_qkv, new_a, new_b), (pool.pending_qkv, pool.pending_a, pool.pending_b)
+        pending = [_take(x[layer, :, : self._max_pending], slots) for x in all_pending]
+        out, new_state, new_conv_state = weights.verify(
             new_qkv,
             new_a,
             new_b,
-            state=pool.state[layer, slots],
-            conv_state=pool.conv_state[layer, slots],
-            pending_qkv=pool.pending_qkv[layer, slots, :width],
-            pending_a=pool.pending_a[layer, slots, :width],
-            pending_b=pool.pending_b[layer, slots, :width],
+            state=_take(state, slots),
+            conv_state=_take(conv_state, slots),
+            pending_qkv=pending[0],
+            pending_a=pending[1],
+            pending_b=pending[2],
             num_pending=self._num_pending,
         )
-        pool.state[layer, slots] = state
-        pool.conv_state[layer, slots] = conv_state
-        num_new = group.shape[1]
-        pool.pending_qkv[layer, slots, :num_new] = new_qkv
-        pool.pending_a[layer, slots, :num_new] = new_a
-        pool.pending_b[layer, slots, :num_new] = new_b
+        _put(state, slots, new_state)
+        _put(conv_state, slots, new_conv_state)
+        num_proposals = group.shape[1] - 1
+        if num_proposals:
+            for pool_inputs, inputs in zip(all_pending, new, strict=True):
+                _put(pool_inputs[layer, :, :num_proposals], slots, inputs[:, 1:])
         return group.unpad(out)
 
     def _prefill(
@@ -166,15 +188,36 @@ class PackedBatch:
         b: Tensor,
         weights: GatedDeltaWeights,
     ) -> Tensor:
-        pool, slots = self._state_pool, group.state_slots
-        out, state, conv_state = weights.prefill(
+        slots = group.state_slots
+        state, conv_state = self._state_pool.state[layer], self._state_pool.conv_state[layer]
+        out, new_state, new_conv_state = weights.prefill(
             group.pad(mixed_qkv),
             group.pad(a),
             group.pad(b),
-            state=pool.state[layer, slots],
-            conv_state=pool.conv_state[layer, slots],
+            state=_take(state, slots),
+            conv_state=_take(conv_state, slots),
             lengths=group.lengths,
         )
-        pool.state[layer, slots] = state
-        pool.conv_state[layer, slots] = conv_state
+        _put(state, slots, new_state)
+        _put(conv_state, slots, new_conv_state)
         return group.unpad(out)
+
+
+def _as_index(slots: list[int], device: torch.device) -> slice | Tensor:
+    """Neighbouring slots in order, the usual case, need no copies."""
+    first, count = slots[0], len(slots)
+    if slots == list(range(first, first + count)):
+        return slice(first, first + count)
+    return torch.tensor(slots, device=device)
+
+
+def _take(pool: Tensor, slots: slice | Tensor) -> Tensor:
+    """The slots' rows: the pool's own where the slots are neighbours, else a copy."""
+    return pool[slots] if isinstance(slots, slice) else pool.index_select(0, slots)
+
+
+def _put(pool: Tensor, slots: slice | Tensor, rows: Tensor) -> None:
+    if isinstance(slots, slice):
+        pool[slots] = rows
+    else:
+        pool.index_copy_(0, slots, rows.to(pool.dtype))

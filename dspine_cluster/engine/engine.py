@@ -46,9 +46,9 @@ class Engine:
     def forward(self, blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
         """Run blocks and prefill chunks in one pass.
 
-        K/V and features of all tokens are stored; a chunk advances its recurrent state, a block leaves its inputs
-        pending until `state_pool.set_pending`. Returns the final hidden states `[num_tokens, hidden_size]`, blocks
-        first, in the order given.
+        K/V and features of all tokens are stored. A chunk advances its recurrent state; a block advances it to its
+        anchor and leaves the inputs of its proposals pending until `state_pool.set_pending`. Returns the final hidden
+        states `[num_tokens, hidden_size]`, blocks first, in the order given.
 
         Raises:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
@@ -57,9 +57,9 @@ class Engine:
         output = self.target(batch.tokens, batch.positions, batch, self._tapped_layers)
         if self._projector is not None:
             features = self._projector(output.taps)  # [num_rows, feature_size]
-            self.feature_pool.rows[batch.slots] = features[: batch.num_tokens]
+            self.feature_pool.rows.index_copy_(0, batch.slots, features[: batch.num_tokens])
         hidden: Tensor = output.hidden[: batch.num_tokens]
-        if not hidden.isfinite().all():
+        if not hidden.sum().isfinite():
             raise FloatingPointError(
                 "the target gave numbers that are not finite: check its weights and the memory"
             )
@@ -68,8 +68,10 @@ class Engine:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Raw logits `[rows, vocab_size]` float32 of final hidden states, padded so that few rows give the same."""
-        padded = F.pad(hidden, (0, 0, 0, max(0, MIN_ROWS - len(hidden))))
-        return self.target.logits(padded)[: len(hidden)]
+        num_rows = len(hidden)
+        if num_rows < MIN_ROWS:
+            hidden = F.pad(hidden, (0, 0, 0, MIN_ROWS - num_rows))
+        return self.target.logits(hidden)[:num_rows]
 
     @property
     def feature_row_bytes(self) -> int:

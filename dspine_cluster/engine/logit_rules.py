@@ -41,6 +41,11 @@ class LogitRules:
         self._bias_ids = torch.tensor(list(bias), device=device).long()
         self._bias = torch.tensor(list(bias.values()), device=device, dtype=torch.float32)
         self._counts = _TokenCounts(vocab_size, device) if sampling.has_penalties else None
+        self._always_apply = mask_token_id is not None or bool(bias) or sampling.has_penalties
+
+    def apply_at(self, output_index: int) -> bool:
+        """Whether `apply` can change the logits of a block whose first row predicts that output position."""
+        return self._always_apply or output_index < self._min_tokens
 
     def apply(self, logits: Tensor, token_ids: Sequence[int], proposals: Sequence[int]) -> None:
         """Change `logits` [len(proposals) + 1, vocab_size] float32 in place.

@@ -10,8 +10,8 @@ from torch import Tensor
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.types import PAGE_TOKENS
 
-MAX_BLOCK_TOKENS = 16
-"""An anchor and 15 proposals: the most tokens of one request whose raw inputs wait for acceptance."""
+MAX_PROPOSALS = 15
+"""The most tokens of one request whose raw inputs wait for acceptance."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class FeaturePool:
 class StatePool:
     """Recurrent states of Gated DeltaNet layers, one slot a running request, with ReplaySSM semantics.
 
-    A verify pass reads the state at the last committed position it knows, and keeps the raw inputs of its block as
-    pending. After acceptance `set_pending` says how many of them were committed; the next pass replays exactly these
+    A pass over a block moves the state to its anchor, which is committed, and keeps the raw inputs of the proposals
+    as pending. After acceptance `set_pending` says how many of them were accepted; the next pass replays exactly these
     before its own tokens. So no pass ever has to undo a state, and no state is stored per token.
     """
 
@@ -69,7 +69,8 @@ class StatePool:
         num_layers = config.num_gated_delta_layers
         self._free = list(reversed(range(num_slots)))
         self.num_slots = num_slots
-        self.num_pending = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        self.num_pending = [0] * num_slots
+        """Accepted proposals of each slot that its state has not seen yet."""
         delta = config.gated_delta
         if delta is None:
             assert num_layers == 0
@@ -81,9 +82,9 @@ class StatePool:
 
         self.state = zeros(num_heads, delta.key_head_dim, delta.value_head_dim, dtype=torch.float32)
         self.conv_state = zeros(delta.conv_kernel - 1, conv_dim)
-        self.pending_qkv = zeros(MAX_BLOCK_TOKENS, conv_dim)
-        self.pending_a = zeros(MAX_BLOCK_TOKENS, num_heads)
-        self.pending_b = zeros(MAX_BLOCK_TOKENS, num_heads)
+        self.pending_qkv = zeros(MAX_PROPOSALS, conv_dim)
+        self.pending_a = zeros(MAX_PROPOSALS, num_heads)
+        self.pending_b = zeros(MAX_PROPOSALS, num_heads)
 
     @property
     def num_free(self) -> int:
@@ -101,10 +102,9 @@ class StatePool:
         assert slot not in self._free
         self._free.append(slot)
 
-    def set_pending(self, slots: list[int], num_tokens: list[int]) -> None:
-        """Say how many inputs of the last pass's block were committed, for each of `slots`."""
-        index = torch.tensor(slots, dtype=torch.int64, device=self.num_pending.device)
-        self.num_pending[index] = torch.tensor(num_tokens, dtype=torch.int64, device=self.num_pending.device)
+    def set_pending(self, slot: int, num_accepted: int) -> None:
+        """Say how many proposals of the last pass's block were accepted."""
+        self.num_pending[slot] = num_accepted
 
     @property
     def live_tensors(self) -> list[Tensor]:
@@ -119,5 +119,5 @@ class StatePool:
             return 0, 0
         state = delta.num_value_heads * delta.key_head_dim * delta.value_head_dim * 4
         conv = (delta.conv_kernel - 1) * delta.conv_dim * dtype.itemsize
-        pending = MAX_BLOCK_TOKENS * (delta.conv_dim + 2 * delta.num_value_heads) * dtype.itemsize
+        pending = MAX_PROPOSALS * (delta.conv_dim + 2 * delta.num_value_heads) * dtype.itemsize
         return config.num_gated_delta_layers * (state + conv), config.num_gated_delta_layers * pending

@@ -43,7 +43,9 @@ def verify(
 
 
 def apply_rules(logits: Tensor, blocks: Sequence[Block]) -> Tensor:
-    """A float32 copy of `logits` [num_rows, vocab_size] with each request's masks, bias and penalties applied."""
+    """`logits` [num_rows, vocab_size] as float32, with each request's masks, bias and penalties applied to a copy."""
+    if not any(block.rules.apply_at(block.output_index) for block in blocks):
+        return logits.float()
     processed = logits.to(torch.float32, copy=True)
     for rows, block in zip(torch.split(processed, _num_rows(blocks)), blocks, strict=True):
         block.rules.apply(rows, block.token_ids, block.proposals)

@@ -56,12 +56,23 @@ def continuations(folder: Folder = DEFAULT_FOLDER, first: int = 0, stride: int =
 
 
 @app.command()
-def drafter(kind: Kind, folder: Folder = DEFAULT_FOLDER, steps: Steps = None) -> None:
+def sweep(kind: Kind, folder: Folder = DEFAULT_FOLDER) -> None:
+    """Try learning rates for a drafter in short trainings, and print what each gives."""
+    for line in Recipe(Settings(), folder).sweep(kind.value):
+        typer.echo(line)
+
+
+@app.command()
+def drafter(
+    kind: Kind,
+    folder: Folder = DEFAULT_FOLDER,
+    steps: Steps = None,
+    rate: Annotated[float, typer.Option(help="Factor of the learning rates; see sweep.")] = 1.0,
+) -> None:
     """Train one drafter on the continuations and export it in bf16."""
     settings = Settings()
-    if steps is not None:
-        settings = replace(settings, drafter=replace(settings.drafter, steps=steps))
-    Recipe(settings, folder).make_drafter(kind.value)
+    chosen = replace(settings.drafter, rate=rate, steps=settings.drafter.steps if steps is None else steps)
+    Recipe(replace(settings, drafter=chosen), folder).make_drafter(kind.value)
 
 
 @app.command()

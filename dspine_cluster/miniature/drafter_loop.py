@@ -105,7 +105,12 @@ def train_drafter(
     chosen = settings.drafter
     data = DrafterData(read_shards(continuations), chosen)
     pair = new_drafter(kind, settings, target)
-    optimizer = MuonAdamW(pair, matrix_lr=chosen.matrix_lr, embedding_lr=0.0, other_lr=chosen.other_lr)
+    optimizer = MuonAdamW(
+        pair,
+        matrix_lr=chosen.matrix_lr * chosen.rate,
+        embedding_lr=0.0,
+        other_lr=chosen.other_lr * chosen.rate,
+    )
     checkpoint = Checkpoint(folder / CHECKPOINT, chosen.checkpoint_every_s)
     start_step = checkpoint.restore(pair, optimizer)
     started_at = time.monotonic()

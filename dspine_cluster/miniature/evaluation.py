@@ -48,6 +48,19 @@ class Acceptance:
         return self.committed_tokens / self.rounds
 
 
+@dataclass(frozen=True, slots=True)
+class CallScore:
+    """How far answers are the tool calls that were expected."""
+
+    expected: int
+    valid_json: int
+    """Tool calls that parse and have a name and arguments."""
+    right_name: int
+    right_arguments: int
+    """Arguments with the expected value, in calls of the right tool."""
+    expected_arguments: int
+
+
 def answers(
     model: TargetModel, encoder: Encoder, task: str, count: int, seed: int, max_new_tokens: int = 256
 ) -> list[Answer]:
@@ -68,6 +81,27 @@ def is_right(answer: Answer) -> bool:
         return answer.text.rsplit("Answer:", 1)[-1].strip().rstrip(".") == expected
     call = tool_call(answer.text)
     return call is not None and expected_call(call["name"], call["arguments"]) == expected
+
+
+def call_score(given: Sequence[Answer]) -> CallScore:
+    """Compare with the calls that the prompts expect; other prompts do not count."""
+    asked = [(a.prompt.expected, a.text) for a in given if a.prompt.expected is not None]
+    expected = [json.loads(wanted) for wanted, _ in asked if wanted.startswith("{")]
+    calls = [tool_call(text) for wanted, text in asked if wanted.startswith("{")]
+    right = [
+        (call["arguments"], wanted["arguments"])
+        for call, wanted in zip(calls, expected, strict=True)
+        if call is not None and call["name"] == wanted["name"]
+    ]
+    return CallScore(
+        expected=len(expected),
+        valid_json=sum(call is not None for call in calls),
+        right_name=len(right),
+        right_arguments=sum(
+            name in got and got[name] == value for got, wanted in right for name, value in wanted.items()
+        ),
+        expected_arguments=sum(len(wanted["arguments"]) for wanted in expected),
+    )
 
 
 def tool_call(text: str) -> dict[str, Any] | None:

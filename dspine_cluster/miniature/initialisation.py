@@ -15,6 +15,7 @@ from torch import Tensor
 from dspine_cluster.models.attention import GatedAttention
 from dspine_cluster.models.config import FULL_ATTENTION, LINEAR_ATTENTION, TargetConfig
 from dspine_cluster.models.gated_delta import GatedDeltaNet
+from dspine_cluster.models.layers import ZeroCentredRMSNorm
 from dspine_cluster.models.target import TargetModel
 
 EMBEDDING_STD = 0.3
@@ -53,6 +54,7 @@ def initialise(model: TargetModel, generator: torch.Generator) -> None:
         elif parameter.ndim >= 2:
             parameter.normal_(0.0, 1 / math.sqrt(parameter.shape[1]), generator=generator)
     model.lm_head.weight = model.model.embed_tokens.weight
+    assert isinstance(model.model.norm, ZeroCentredRMSNorm)
     model.model.norm.weight.fill_(FINAL_NORM - 1.0)
     _wire_induction(model, generator)
 

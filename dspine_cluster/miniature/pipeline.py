@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from dspine_cluster.miniature.checkpoint import load_model_state
 from dspine_cluster.miniature.continuations import write_shards
 from dspine_cluster.miniature.drafter_loop import DrafterPair, train_drafter
 from dspine_cluster.miniature.encoding import Encoder
-from dspine_cluster.miniature.evaluation import acceptance, answers, is_right
+from dspine_cluster.miniature.evaluation import acceptance, answers, call_score, is_right
 from dspine_cluster.miniature.export import export_drafter, export_target
 from dspine_cluster.miniature.prompts import TASK_NAMES
 from dspine_cluster.miniature.settings import Settings
@@ -80,6 +81,24 @@ class Recipe:
         )
         export_drafter(pair.drafter, pair.projector, self.pair_folder / kind)
 
+    def sweep(self, kind: Kind) -> Iterator[str]:
+        """Markdown rows: greedy acceptance length after a short training at each learning rate."""
+        chosen, target = self.settings.sweep, self.target()
+        given = [
+            answer
+            for task in TASK_NAMES
+            for answer in answers(target, self.encoder(), task, chosen.count, chosen.seed)
+        ]
+        yield f"| rate of `{kind}` | acceptance length after {chosen.steps} steps |"
+        yield "|---|---|"
+        for rate in chosen.rates:
+            settings = replace(
+                self.settings, drafter=replace(self.settings.drafter, steps=chosen.steps, rate=rate)
+            )
+            folder = self.folder / "sweep" / f"{kind}-{rate:g}"
+            pair = train_drafter(kind, settings, target, self.folder / "continuations", folder)
+            yield f"| {rate:g} | {acceptance(target, pair, given).length:.2f} |"
+
     def target(self) -> TargetModel:
         """The exported target in float32: what the drafters must follow.
 
@@ -116,6 +135,8 @@ class Recipe:
         yield "|---" * (3 + len(kinds)) + "|"
         for task in TASK_NAMES:
             given = answers(target, encoder, task, count, seed, max_new_tokens)
+            if task == "tools":
+                calls = call_score(given)
             checked = [is_right(a) for a in given if a.prompt.expected is not None]
             lengths = []
             for pair, total in zip(drafters, totals, strict=True):
@@ -127,3 +148,8 @@ class Recipe:
             yield f"| {task} | {right} | {sum(len(a.tokens) for a in given)} | {' | '.join(lengths)} |"
         pooled = [f"{committed / rounds:.2f}" for committed, rounds in totals]
         yield f"| pooled | | | {' | '.join(pooled)} |"
+        yield ""
+        yield (
+            f"Of {calls.expected} expected tool calls {calls.valid_json} are valid JSON and {calls.right_name} name "
+            f"the right tool; {calls.right_arguments} of {calls.expected_arguments} arguments are right."
+        )

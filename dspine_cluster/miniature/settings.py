@@ -14,7 +14,7 @@ from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfi
 class TargetSettings:
     """Training of the target. Tokens a step = processes * tokens_per_process."""
 
-    steps: int = 1700
+    steps: int = 2300
     processes: int = 2
     tokens_per_process: int = 2048
     length: int = 512
@@ -30,7 +30,7 @@ class TargetSettings:
     embedding_lr: float = 0.004
     other_lr: float = 0.004
     warmup_steps: int = 20
-    decay_share: float = 0.5
+    decay_share: float = 0.45
     """The learning rate falls linearly over this last share of the steps."""
     checkpoint_every_s: float = 180.0
     evaluate_every: int = 200
@@ -41,7 +41,7 @@ class TargetSettings:
 class ContinuationSettings:
     """Text the target writes itself, on which the drafters learn."""
 
-    prompts: int = 5120
+    prompts: int = 10_240
     batch_size: int = 64
     max_new_tokens: int = 192
     temperatures: tuple[float, ...] = (0.0, 0.0, 0.4, 0.7, 1.0)
@@ -51,19 +51,32 @@ class ContinuationSettings:
 
 @dataclass(frozen=True, slots=True)
 class DrafterSettings:
-    """Training of either drafter; both use the same data, steps and rates."""
+    """Training of either drafter; both use the same data and steps."""
 
-    steps: int = 1400
+    steps: int = 4000
     tokens: int = 2048
     """Of context, a step, padding included."""
     blocks: int = 96
     """Drafted a step."""
+    rate: float = 1.0
+    """Factor of both learning rates: what the sweep varies."""
     matrix_lr: float = 0.02
     other_lr: float = 0.004
     warmup_steps: int = 40
     decay_share: float = 0.6
     checkpoint_every_s: float = 180.0
     seed: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """Short trainings of a drafter, one a learning rate, compared on held-out prompts that no figure uses."""
+
+    rates: tuple[float, ...] = (0.5, 1.0, 2.0)
+    steps: int = 160
+    count: int = 12
+    """Prompts a task."""
+    seed: int = 1001
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,7 @@ class Settings:
     target: TargetSettings = field(default_factory=TargetSettings)
     continuations: ContinuationSettings = field(default_factory=ContinuationSettings)
     drafter: DrafterSettings = field(default_factory=DrafterSettings)
+    sweep: SweepSettings = field(default_factory=SweepSettings)
 
     def target_config(self, eos_token_ids: tuple[int, ...]) -> TargetConfig:
         """Three Gated DeltaNet layers to one of gated attention."""

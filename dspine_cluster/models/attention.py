@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dspine_cluster.models.cache import Cache
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.layers import RMSNorm, Rotary, ZeroCentredRMSNorm
+from dspine_cluster.models.packing import Projections
 
 
 class Attention(nn.Module):
@@ -21,15 +22,15 @@ class Attention(nn.Module):
         self.q_proj = nn.Linear(hidden, config.num_heads * config.head_dim, bias=bias)
         self.k_proj = nn.Linear(hidden, config.num_kv_heads * config.head_dim, bias=bias)
         self.v_proj = nn.Linear(hidden, config.num_kv_heads * config.head_dim, bias=bias)
+        self.projections = Projections(self.q_proj, self.k_proj, self.v_proj)
         self.o_proj = nn.Linear(config.num_heads * config.head_dim, hidden, bias=bias)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
 
     def forward(self, x: Tensor, rotary: Rotary, cache: Cache) -> Tensor:
         """`[num_tokens, hidden_size]` to the same."""
-        query = rotary.rotate(self.q_norm(_heads(self.q_proj(x), self.head_dim)))
-        key = rotary.rotate(self.k_norm(_heads(self.k_proj(x), self.head_dim)))
-        value = _heads(self.v_proj(x), self.head_dim)
+        query, key, value = (_heads(part, self.head_dim) for part in self.projections(x))
+        query, key = rotary.rotate(self.q_norm(query)), rotary.rotate(self.k_norm(key))
         out: Tensor = self.o_proj(cache.attend(self.layer, query, key, value).flatten(1))
         return out
 
@@ -45,18 +46,19 @@ class GatedAttention(nn.Module):
         self.q_proj = nn.Linear(hidden, config.num_heads * config.head_dim * 2, bias=bias)
         self.k_proj = nn.Linear(hidden, config.num_kv_heads * config.head_dim, bias=bias)
         self.v_proj = nn.Linear(hidden, config.num_kv_heads * config.head_dim, bias=bias)
+        self.projections = Projections(self.q_proj, self.k_proj, self.v_proj)
         self.o_proj = nn.Linear(config.num_heads * config.head_dim, hidden, bias=bias)
         self.q_norm = ZeroCentredRMSNorm(config.head_dim, config.rms_norm_eps)
         self.k_norm = ZeroCentredRMSNorm(config.head_dim, config.rms_norm_eps)
 
     def forward(self, x: Tensor, rotary: Rotary, cache: Cache) -> Tensor:
         """`[num_tokens, hidden_size]` to the same."""
-        query, gate = _heads(self.q_proj(x), 2 * self.head_dim).chunk(
-            2, -1
-        )  # [num_tokens, num_heads, head_dim]
+        query_gate, key, value = self.projections(x)
+        # Each [num_tokens, num_heads, head_dim].
+        query, gate = _heads(query_gate, 2 * self.head_dim).chunk(2, -1)
         query = rotary.rotate(self.q_norm(query))
-        key = rotary.rotate(self.k_norm(_heads(self.k_proj(x), self.head_dim)))
-        value = _heads(self.v_proj(x), self.head_dim)
+        key = rotary.rotate(self.k_norm(_heads(key, self.head_dim)))
+        value = _heads(value, self.head_dim)
         attended = cache.attend(self.layer, query, key, value) * torch.sigmoid(gate)
         out: Tensor = self.o_proj(attended.flatten(1))
         return out

@@ -46,6 +46,21 @@ class GatedDeltaWeights:
             lengths=lengths,
         )
 
+    def decode(self, mixed_qkv: Tensor, a: Tensor, b: Tensor, *, state: Tensor, conv_state: Tensor) -> Tensor:
+        """`dspine_kernels.gated_delta.decode` with these weights."""
+        return gated_delta.decode(
+            mixed_qkv,
+            a,
+            b,
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.config.num_key_heads,
+            key_head_dim=self.config.key_head_dim,
+            state=state,
+            conv_state=conv_state,
+        )
+
     def verify(
         self,
         mixed_qkv: Tensor,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from dspine_cluster.models.cache import Cache, GatedDeltaWeights
 from dspine_cluster.models.config import GatedDeltaConfig
 from dspine_cluster.models.layers import GatedRMSNorm
+from dspine_cluster.models.packing import Projections
 
 
 class GatedDeltaNet(nn.Module):
@@ -21,6 +24,7 @@ class GatedDeltaNet(nn.Module):
         self.in_proj_z = nn.Linear(hidden_size, config.value_dim, bias=False)
         self.in_proj_a = nn.Linear(hidden_size, config.num_value_heads, bias=False)
         self.in_proj_b = nn.Linear(hidden_size, config.num_value_heads, bias=False)
+        self.projections = Projections(self.in_proj_qkv, self.in_proj_z, self.in_proj_a, self.in_proj_b)
         # A Conv1d for its parameter's name and shape only: the cache convolves.
         self.conv1d = nn.Conv1d(
             config.conv_dim, config.conv_dim, config.conv_kernel, groups=config.conv_dim, bias=False
@@ -29,13 +33,21 @@ class GatedDeltaNet(nn.Module):
         self.dt_bias = nn.Parameter(torch.ones(config.num_value_heads))
         self.norm = GatedRMSNorm(config.value_head_dim, eps)
         self.out_proj = nn.Linear(config.value_dim, hidden_size, bias=False)
+        self._packed_weights: GatedDeltaWeights | None = None
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """`[num_tokens, hidden_size]` to the same."""
-        weights = GatedDeltaWeights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, self.config)
-        mixed = cache.gated_delta(
-            self.layer, self.in_proj_qkv(x), self.in_proj_a(x), self.in_proj_b(x), weights
-        )
-        gate = self.in_proj_z(x).view_as(mixed)  # [num_tokens, num_value_heads, value_head_dim]
-        out: Tensor = self.out_proj(self.norm(mixed, gate).flatten(1))
+        weights = self._weights() if self._packed_weights is None else self._packed_weights
+        mixed_qkv, gate, a, b = self.projections(x)
+        mixed = cache.gated_delta(self.layer, mixed_qkv, a, b, weights)
+        # Both [num_tokens, num_value_heads, value_head_dim].
+        out: Tensor = self.out_proj(self.norm(mixed, gate.view_as(mixed)).flatten(1))
         return out
+
+    def pack(self) -> None:
+        weights = self._weights()
+        taps = weights.conv_weight.float().t().contiguous()  # the order in which they are read
+        self._packed_weights = replace(weights, conv_weight=taps.t(), dt_bias=weights.dt_bias.float())
+
+    def _weights(self) -> GatedDeltaWeights:
+        return GatedDeltaWeights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, self.config)

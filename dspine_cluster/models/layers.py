@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dspine_cluster.models.packing import Projections
+
 
 class RMSNorm(nn.Module):
     """x / rms(x) * w over the last dim, fp32 up to the weight; `[..., dim]` to the same shape and dtype."""
@@ -29,10 +31,17 @@ class ZeroCentredRMSNorm(nn.Module):
         super().__init__()
         self.shape, self.eps = (dim,), eps
         self.weight = nn.Parameter(torch.zeros(dim))
+        self._packed_scale: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = 1.0 + self.weight.float()
-        return F.rms_norm(x.float(), self.shape, weight, self.eps).to(x.dtype)
+        scale = self._scale() if self._packed_scale is None else self._packed_scale
+        return F.rms_norm(x.float(), self.shape, scale, self.eps).to(x.dtype)
+
+    def pack(self) -> None:
+        self._packed_scale = self._scale()
+
+    def _scale(self) -> Tensor:
+        return 1.0 + self.weight.float()
 
 
 class GatedRMSNorm(nn.Module):
@@ -56,9 +65,11 @@ class MLP(nn.Module):
         self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
         self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
         self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+        self.projections = Projections(self.gate_proj, self.up_proj)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = self.projections(x)
+        out: Tensor = self.down_proj(F.silu(gate) * up)
         return out
 
 
@@ -78,7 +89,7 @@ class Rotary(NamedTuple):
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate (half-split) the first `rotary_dim` of every head of `[num_tokens, num_heads, head_dim]`."""
         half = self.cos.shape[-1]
-        first, second, rest = torch.split(x, [half, half, x.shape[-1] - 2 * half], -1)
+        first, second, rest = x.split_with_sizes([half, half, x.shape[-1] - 2 * half], -1)
         turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
         return torch.cat((*turned, rest), -1)
 

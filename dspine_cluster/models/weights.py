@@ -24,6 +24,7 @@ from dspine_cluster.models.folder import (
     read_tensors,
     weight_files,
 )
+from dspine_cluster.models.packing import pack_weights
 from dspine_cluster.models.qwen3 import make_qwen3
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
@@ -86,6 +87,7 @@ def load_target(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Ta
         if (name := _text_name(stored_name, config)) is not None
     }
     model.load_state_dict(loaded, assign=True)
+    pack_weights(model)
     return model.eval().requires_grad_(False)
 
 

@@ -48,7 +48,9 @@ class PassRunner:
             for item, tokens in zip(plan.blocks, proposals, strict=True)
         ]
         blocks += [self._block(chunk.session, [], {}) for chunk, _ in completing]
-        sampled = hidden[[*range(num_block_rows), *(row for _, row in completing)]]
+        sampled = hidden[:num_block_rows]
+        if completing:
+            sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
         self._keep_accepted(plan.blocks, verdicts)
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
@@ -65,9 +67,9 @@ class PassRunner:
         return Block(rules, session.tokens, proposals, candidates, probs)
 
     def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
-        """The anchor and the accepted proposals of each block are committed; the rest of its inputs is void."""
-        slots = [_state_slot(item.session) for item in blocks]
-        self._engine.state_pool.set_pending(slots, [1 + v.num_accepted for v in verdicts[: len(slots)]])
+        """The accepted proposals of each block are committed; the rest of its inputs is void."""
+        for item, verdict in zip(blocks, verdicts, strict=False):
+            self._engine.state_pool.set_pending(_state_slot(item.session), verdict.num_accepted)
 
 
 def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkPlan, int]]:

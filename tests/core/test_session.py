@@ -94,7 +94,7 @@ def test_the_state_lags_behind_by_the_block_that_waits_to_be_replayed() -> None:
     session = make_session()
     prefill(session)
     session.commit_round([9, 9, 9], num_proposed=15, num_verified=15, num_accepted=2)
-    assert (session.num_computed, session.num_in_state) == (6, 3)
+    assert (session.num_computed, session.num_in_state) == (6, 4)
 
 
 @given(st.integers(1, 100), st.lists(st.integers(1, 16), max_size=6))

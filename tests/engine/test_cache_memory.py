@@ -48,7 +48,7 @@ def test_a_saved_state_comes_back_in_any_slot_without_pending_inputs() -> None:
     memory.save_state(0, checkpoint=7)
     for tensor in pool.live_tensors:
         tensor[:, 0] = 0
-    pool.set_pending([2], [5])
+    pool.set_pending(2, 5)
     memory.load_state(7, slot=2)
     assert all(torch.equal(t[:, 2], e) for t, e in zip(pool.live_tensors, expected, strict=True))
     assert pool.num_pending[2] == 0

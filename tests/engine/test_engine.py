@@ -82,7 +82,7 @@ def test_blocks_of_any_length_and_acceptance_equal_one_piece(
         block = truth[n : n + 1 + accepted] + [99] * (length - accepted)
         hidden = engine.forward([Segment(block, n, pages, slot)], [])
         assert_close(hidden[: accepted + 1], expected[n : n + accepted + 1])
-        engine.state_pool.set_pending([slot], [accepted + 1])
+        engine.state_pool.set_pending(slot, accepted)
         n += accepted + 1
 
 

@@ -31,7 +31,7 @@ def test_a_slot_that_is_taken_again_has_an_empty_past() -> None:
     slot = pool.allocate()
     pool.state.fill_(1.0)
     pool.conv_state.fill_(1.0)
-    pool.set_pending([slot], [3])
+    pool.set_pending(slot, 3)
     pool.release(slot)
     slot = pool.allocate()
     assert not pool.state[:, slot].any()

@@ -67,6 +67,20 @@ class Layer:
             num_pending=torch.tensor(num_pending),
         )
 
+    def decode(self, raw: Raw, past: tuple[Tensor, Tensor]) -> Tensor:
+        return gated_delta.decode(
+            raw[0][:, 0],
+            raw[1][:, 0],
+            raw[2][:, 0],
+            self.conv_weight,
+            self.A_log,
+            self.dt_bias,
+            num_key_heads=self.num_key_heads,
+            key_head_dim=self.key_head_dim,
+            state=past[0],
+            conv_state=past[1],
+        )
+
     def step(self, raw: Raw) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """transformers' recurrent form over one request: output, and the two states before token 0, 1, ..., T."""
         mixed_qkv, a, b = raw
@@ -198,12 +212,12 @@ def test_repeated_keys_with_full_write_strength_stay_accurate() -> None:
 
 
 @given(
-    rounds=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 16)), min_size=1, max_size=8),
+    rounds=st.lists(st.tuples(st.integers(1, 16), st.integers(1, 16)), min_size=1, max_size=8),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=40, deadline=None)
 def test_any_split_into_verified_blocks_equals_stepping(rounds: list[tuple[int, int]], seed: int) -> None:
-    """A round verifies a width of tokens and keeps some of them, possibly none; the others come again."""
+    """A round verifies a width of tokens and keeps the first and perhaps more; the others come again."""
     kept = [min(accepted, width) for width, accepted in rounds]
     layer, raw = make_layer(sum(kept) + 16, seed)
     wanted, states, conv_states = layer.step(raw)
@@ -213,10 +227,10 @@ def test_any_split_into_verified_blocks_equals_stepping(rounds: list[tuple[int, 
         block = span(raw, start, start + width)
         out, *rolled = layer.verify(block, past, pending, [num_pending])
         assert error(out, wanted[:, start : start + width]) < 2e-5
-        assert error(rolled[0], states[start]) < 2e-5
-        assert torch.equal(rolled[1], conv_states[start])
+        assert error(rolled[0], states[start + 1]) < 2e-5
+        assert torch.equal(rolled[1], conv_states[start + 1])
         past = (rolled[0], rolled[1])
-        pending, num_pending, start = block, accepted, start + accepted
+        pending, num_pending, start = span(block, 1, width), accepted - 1, start + accepted
 
 
 def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
@@ -235,17 +249,41 @@ def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
     )
     for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
         assert error(out[row, :length], wanted[0, 5 + count : 5 + count + length]) < 2e-5
-        assert error(state[row], states[5 + count][0]) < 2e-5
-        assert torch.equal(conv_state[row], conv_states[5 + count][0])
+        assert error(state[row], states[6 + count][0]) < 2e-5
+        assert torch.equal(conv_state[row], conv_states[6 + count][0])
 
 
-@pytest.mark.parametrize("width", [1, 16])
-def test_verified_tokens_reach_neither_state(width: int) -> None:
+@pytest.mark.parametrize("width", [1, 2, 16])
+def test_the_anchor_reaches_the_state_and_no_proposal_does(width: int) -> None:
     layer, raw = make_layer(20, seed=7)
-    _, *states = layer.prefill(span(raw, 0, 4))
-    _, *after = layer.verify(span(raw, 4, 4 + width), (states[0], states[1]), span(raw, 0, 0), [0])
-    assert torch.equal(after[0], states[0])
-    assert torch.equal(after[1], states[1])
+    _, states, conv_states = layer.step(raw)
+    past = (states[4], conv_states[4])
+    _, state, conv_state = layer.verify(span(raw, 4, 4 + width), past, span(raw, 0, 0), [0])
+    assert error(state, states[5]) < 2e-5
+    assert torch.equal(conv_state, conv_states[5])
+
+
+@pytest.mark.parametrize("heads", [(1, 1), (2, 2), (2, 6), (3, 12)])
+def test_decoding_one_by_one_equals_stepping_and_moves_the_states_in_place(heads: tuple[int, int]) -> None:
+    layer, raw = make_layer(9, seed=9, heads=heads)
+    wanted, states, conv_states = layer.step(raw)
+    past = (states[0].clone(), conv_states[0].clone())
+    for token in range(9):
+        out = layer.decode(span(raw, token, token + 1), past)
+        assert error(out, wanted[:, token]) < 2e-5
+        assert error(past[0], states[token + 1]) < 2e-5
+        assert torch.equal(past[1], conv_states[token + 1])
+
+
+def test_requests_decoded_together_do_not_disturb_each_other() -> None:
+    layer, raw = make_layer(12, seed=10)
+    wanted, states, conv_states = layer.step(raw)
+    starts = [2, 7, 4]
+    rows = [torch.cat([x[:, start : start + 1] for start in starts]) for x in raw]
+    past = (torch.cat([states[s] for s in starts]), torch.cat([conv_states[s] for s in starts]))
+    out = layer.decode((rows[0], rows[1], rows[2]), past)
+    assert error(out, torch.cat([wanted[:, s] for s in starts])) < 2e-5
+    assert error(past[0], torch.cat([states[s + 1] for s in starts])) < 2e-5
 
 
 def test_bfloat16_inputs_are_computed_in_fp32() -> None:

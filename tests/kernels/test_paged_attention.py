@@ -56,9 +56,9 @@ def largest_error(
         query,
         pages.key_pages,
         pages.value_pages,
-        pages.table,
-        torch.tensor(lengths),
-        torch.tensor(contexts),
+        paged_attention.plan(
+            pages.table.tolist(), lengths, contexts, page_tokens=PAGE, device=torch.device("cpu")
+        ),
         scale,
     )
     parts = torch.split(query, lengths)

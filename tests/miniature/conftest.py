@@ -14,6 +14,7 @@ from dspine_cluster.miniature.settings import (
     ContinuationSettings,
     DrafterSettings,
     Settings,
+    SweepSettings,
     TargetSettings,
 )
 from dspine_cluster.miniature.tokenizer import load_tokenizer
@@ -39,6 +40,7 @@ SMALL = replace(
     ),
     continuations=ContinuationSettings(prompts=6, batch_size=3, max_new_tokens=12),
     drafter=DrafterSettings(steps=4, tokens=256, blocks=8, warmup_steps=1),
+    sweep=SweepSettings(rates=(0.5, 2.0), steps=2, count=1),
 )
 """Runs every stage in a second or so, and learns nothing."""
 

@@ -5,7 +5,15 @@ import torch
 
 from dspine_cluster.miniature.drafter_loop import DrafterPair, new_drafter
 from dspine_cluster.miniature.encoding import Encoder
-from dspine_cluster.miniature.evaluation import Answer, acceptance, answers, is_right, tool_call
+from dspine_cluster.miniature.evaluation import (
+    Answer,
+    CallScore,
+    acceptance,
+    answers,
+    call_score,
+    is_right,
+    tool_call,
+)
 from dspine_cluster.miniature.prompts import HeldOutPrompt
 from dspine_cluster.miniature.settings import Settings
 from dspine_cluster.models.dflash import DFlash
@@ -37,6 +45,23 @@ def test_a_tool_call_is_right_in_any_order_of_arguments() -> None:
 )
 def test_what_is_no_valid_call_is_none(text: str) -> None:
     assert tool_call(text) is None
+
+
+def test_calls_are_scored_by_form_name_and_arguments() -> None:
+    expected = '{"arguments": {"a": 1, "b": "x"}, "name": "f"}'
+
+    def text(name: str, b: str) -> str:
+        return f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": 1, "b": "{b}"}}}}\n</tool_call>'
+
+    given = [answer(expected, t) for t in (text("f", "x"), text("f", "y"), text("g", "x"), "no call")]
+    assert call_score(given) == CallScore(
+        expected=4, valid_json=3, right_name=2, right_arguments=3, expected_arguments=8
+    )
+
+
+def test_prompts_without_an_expected_call_are_not_scored() -> None:
+    given = [answer("12", "Answer: 12"), Answer(HeldOutPrompt((), (), None), [], [], "Hello")]
+    assert call_score(given).expected == 0
 
 
 def test_answers_do_not_depend_on_the_batch(target: TargetModel, encoder: Encoder) -> None:

@@ -12,7 +12,7 @@ from dspine_cluster.miniature.settings import TINY
 
 def test_every_stage_has_a_command() -> None:
     shown = CliRunner().invoke(command.app, ["--help"]).output
-    for stage in ("tokenizer", "target", "continuations", "drafter", "evaluate", "install"):
+    for stage in ("tokenizer", "target", "continuations", "sweep", "drafter", "evaluate", "install"):
         assert stage in shown
 
 
@@ -22,6 +22,16 @@ def test_steps_reach_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     result = CliRunner().invoke(command.app, ["target", "--folder", str(tmp_path), "--steps", "7"])
     assert result.exit_code == 0
     assert seen == [7]
+
+
+def test_the_rate_reaches_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(
+        Recipe, "make_drafter", lambda recipe, kind: seen.append(recipe.settings.drafter.rate)
+    )
+    command_line = ["drafter", "dspine", "--folder", str(tmp_path), "--rate", "0.5"]
+    assert CliRunner().invoke(command.app, command_line).exit_code == 0
+    assert seen == [0.5]
 
 
 def test_installing_copies_the_pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_the_stages_yield_a_whole_pair(finished: Recipe) -> None:
 
 def test_the_pair_is_evaluated_on_every_task(finished: Recipe) -> None:
     rows = list(finished.evaluate(count=2, seed=1, max_new_tokens=6))
-    assert [row.split(" | ")[0].strip("| ") for row in rows[2:]] == [
+    assert [row.split(" | ")[0].strip("| ") for row in rows[2:-2]] == [
         "arithmetic",
         "code",
         "tools",
@@ -51,3 +51,8 @@ def test_finished_stages_are_not_repeated(finished: Recipe) -> None:
     before = weights.read_bytes()
     finished.make_target()
     assert weights.read_bytes() == before
+
+
+def test_the_sweep_compares_every_rate(finished: Recipe) -> None:
+    rows = list(finished.sweep("dflash"))
+    assert [row.split(" | ")[0].strip("| ") for row in rows[2:]] == ["0.5", "2"]

@@ -65,15 +65,20 @@ class DenseCache:
     def commit(self, num_tokens: Tensor) -> None:
         """Keep the first `num_tokens` `[num_requests]` tokens of the block just verified."""
         self.num_cached = self.num_cached + num_tokens
-        self.num_pending = num_tokens
+        self.num_pending = num_tokens - 1
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         keys, values = self.keys[layer], self.values[layer]
         paged_attention.write(key, value, keys, values, self.slots)
         scale = query.shape[-1] ** -0.5
-        return paged_attention.attend(
-            query, keys, values, self.page_table, self.lengths, self.num_cached, scale
+        plan = paged_attention.plan(
+            self.page_table.tolist(),
+            self.lengths.tolist(),
+            self.num_cached.tolist(),
+            page_tokens=PAGE,
+            device=query.device,
         )
+        return paged_attention.attend(query, keys, values, plan, scale)
 
     def gated_delta(
         self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
@@ -91,7 +96,7 @@ class DenseCache:
                 pending_b=pending[2],
                 num_pending=self.num_pending,
             )
-            self.pending[layer] = new
+            self.pending[layer] = (new[0][:, 1:], new[1][:, 1:], new[2][:, 1:])
         else:
             assert not self.pending, "prefill first"
             out, *states = weights.prefill(

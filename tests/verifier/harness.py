@@ -15,6 +15,7 @@ from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPol
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.models.config import TargetConfig, parse_target_config
+from dspine_cluster.models.packing import pack_weights
 from dspine_cluster.models.qwen3 import make_qwen3
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
@@ -96,6 +97,7 @@ def random_target(config: TargetConfig, seed: int) -> TargetModel:
     for name, parameter in target.named_parameters():
         scale = 1.0 if "embed_tokens" in name else 0.3 if parameter.dim() > 1 else 0.1
         parameter.data = scale * torch.randn(parameter.shape, generator=generator)
+    pack_weights(target)
     return target.eval().requires_grad_(False)
 
 

@@ -205,8 +205,8 @@ class RandomStreams:
         num_accepted = self.random.randint(0, verify_length)
         start = session.num_computed
         tokens = self._tokens(num_accepted + 1)
-        self._set_state(session, start)  # the pass replays what was pending
         session.commit_round(tokens, num_proposed=15, num_verified=verify_length, num_accepted=num_accepted)
+        self._set_state(session, start + 1)  # the pass replays what was pending and goes on to the anchor
         self._write(session, start, start + 1 + verify_length, num_right=1 + num_accepted)
         self.counts["accepted"] += num_accepted
         self._go_on_or_end(session)

@@ -60,6 +60,16 @@ _ASK = (
     "Python: {what} in a list {v}, please.",
     "Show me a short function which computes {what} of {v}.",
     "Implement {f}: it takes {v} and gives back {what}.",
+    "Given a list {v}, how can I find {what} in it?",
+    "I have a list called {v}. Write code that returns {what}.",
+    "{what} in a list: how do I write that in Python?",
+    "Make a function that takes {v} and returns {what}.",
+    "Help me write {f}. The function should return {what} in {v}.",
+    "We need {f}({v}). It must return {what}.",
+    "Could you show me Python code that finds {what} in a list?",
+    "What would a function for {what} in a list look like?",
+    "A Python function, please: the input is {v}, the output is {what}.",
+    "My list is {v}. I want {what}. Please write the function {f}.",
 )
 _INTRO = (
     "Here is the function:",
@@ -115,6 +125,19 @@ _ASK_TASK = (
     "Show me Python code that {t}.",
     "Could you code a helper that {t}?",
     "Implement {f}({a}): it {t}.",
+    "How do I write a function that {t}?",
+    "I need {f}({a}). It {t}.",
+    "Can you show me how to code a function which {t}?",
+    "Make a function named {f} that {t}.",
+    "Python, please: a function {f} that {t}.",
+    "Help me with a function that {t}.",
+    "def {f}({a}): please fill it in so that it {t}.",
+    "My program needs a function that {t}. Please write it.",
+    "Do you know a short Python function that {t}?",
+    "Code a function with the name {f} that {t}.",
+    "What does a Python function look like that {t}?",
+    "The function {f}({a}) {t}. Write it for me.",
+    "Let us write a function. It {t}, and its name is {f}.",
 )
 _RENAMED = ("{f}", "{f}", "my_{f}", "{f}_of", "do_{f}", "{f}2", "get_{f}", "{f}_helper")
 
@@ -160,8 +183,24 @@ def _named_task(rng: Random, split: Split) -> tuple[str, str]:
     return question, f"{intro}\n\n```python\ndef {name}({arguments}):\n{doc}{lines}```"
 
 
-_FOLLOW = ("Add a docstring.", "Can you add a docstring to {f}?", "Rename it to {g}.", "Call it {g} instead.",
-           "Please name the function {g}.")  # fmt: skip
+_RENAME = (
+    "Rename it to {g}.",
+    "Call it {g} instead.",
+    "Please name the function {g}.",
+    "Can you change the name to {g}?",
+    "I would like the name {g} better.",
+    "Use {g} as the name of the function.",
+    "{g} is a better name. Change it, please.",
+    "Replace the name {f} with {g}.",
+    "Now call the function {g}.",
+    "Could it be named {g}?",
+    "The name {f} is not good. Use {g}.",
+    "Change {f} to {g}.",
+    "Same function, but with the name {g}.",
+    "Let us call it {g}.",
+    "Give it the new name {g}.",
+    "Write it again and name it {g}.",
+)
 
 
 def _rename_turn(rng: Random, split: Split, answer: str) -> tuple[str, str]:
@@ -170,7 +209,7 @@ def _rename_turn(rng: Random, split: Split, answer: str) -> tuple[str, str]:
     new = rng.choice(("helper", "compute", "run", "solve", "work", "process", "func", "task")) + rng.choice(
         ("", "_it", "_list", "_all", "_one", "_text")
     )
-    request = phrasing(rng, _FOLLOW[2:] * 2, split).format(f=old, g=new)
+    request = phrasing(rng, _RENAME, split).format(f=old, g=new)
     return request, f"Here it is with the name {new}:\n\n{code.replace(f'def {old}(', f'def {new}(')}"
 
 

@@ -7,6 +7,7 @@ from random import Random
 
 from dspine_cluster.miniature.data import arithmetic, chat, code, copying, library, prose, tools
 from dspine_cluster.miniature.data.conversation import Conversation, Split
+from dspine_cluster.miniature.data.variation import with_small_talk
 
 TASKS: dict[str, Callable[[Random, Split], Conversation]] = {
     "arithmetic": arithmetic.conversation,
@@ -48,4 +49,5 @@ def documents(seed: int, split: Split) -> Iterator[Conversation | str]:
         elif kind == "repetition":
             yield copying.repetition(rng, words)
         else:
-            yield TASKS[kind](rng, split)
+            made = TASKS[kind](rng, split)
+            yield with_small_talk(rng, made) if split is Split.TRAIN else made

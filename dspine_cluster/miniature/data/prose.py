@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from dspine_cluster.miniature.data import prose_requests
 from dspine_cluster.miniature.data.conversation import Conversation, Split, assistant, phrasing, user
 from dspine_cluster.miniature.data.facts import DEFINITIONS, EXPLANATIONS
 from dspine_cluster.miniature.data.words import ANIMALS, COLOURS, article, pronoun, two_names
@@ -25,6 +26,29 @@ _WISHES = (
     ("catch a fish", "the fish were too quick", "sat still for a long time", "caught one and let it go again"),
     ("cross the river", "the bridge was gone", "found a row of flat stones", "reached the other side with dry feet"),
 )  # fmt: skip
+_DEEDS = (
+    "find",
+    "buy",
+    "paint",
+    "draw",
+    "sell",
+    "hide",
+    "clean",
+    "borrow",
+    "repair",
+    "carry home",
+    "look for",
+    "make",
+)
+_THINGS = ("hat", "lamp", "drum", "kite", "bell", "chair", "door", "cup", "basket", "boat", "clock", "book", "box",
+           "ring", "ladder", "wheel", "coat", "chest")  # fmt: skip
+_PROBLEMS = ("it was not easy", "nobody knew how", "there was little time", "the others laughed")
+_EFFORTS = (
+    "tried again and again",
+    "asked everyone for help",
+    "worked until late at night",
+    "did not give up",
+)
 _TRAITS = (
     "brave",
     "shy",
@@ -47,18 +71,6 @@ _MORALS = (
     "It is never too late to begin.",
     "Small steps lead far.",
 )
-_ASK_STORY = (
-    "Write a short story about {who} who wants to {w}.",
-    "Tell me a story about {who}.",
-    "Please tell a short tale: {who} wants to {w}.",
-    "I would like a bedtime story with {who}.",
-    "Make up a little story about {who} trying to {w}.",
-    "Can you write a story in which {who} tries to {w}?",
-    "A story about {who}, please.",
-    "Story time! It should be about {who} who hopes to {w}.",
-    "Write a few sentences about {who} and the wish to {w}.",
-    "Invent a story with {who} for my child.",
-)
 _OPENINGS = (
     "Once upon a time {place} there lived {who}.",
     "Long ago, {place}, there was {who}.",
@@ -79,15 +91,25 @@ _TRIED = ("So {p} {effort}.", "From then on {p} {effort}.", "{n} {effort}.")
 _ENDED = ("In the end {n} {success}.", "Finally {n} {success}.", "One week later {n} {success}.")
 
 
+def _goal(rng: Random) -> tuple[str, str, str, str]:
+    """A wish, problem, effort and success; of the wishes there are so many that a story can only copy its own."""
+    wish = f"{rng.choice(_DEEDS)} {article(f'{rng.choice(COLOURS)} {rng.choice(_THINGS)}')}"
+    success = rng.choice((f"was able to {wish}", f"managed to {wish}"))
+    return wish, rng.choice(_PROBLEMS), rng.choice(_EFFORTS), success
+
+
 def _story(rng: Random, split: Split) -> Conversation:
     n, m = two_names(rng)
     animal, animal2 = rng.sample(ANIMALS, k=2)
     trait, place = rng.choice(_TRAITS), rng.choice(_PLACES)
     colour = rng.choice(("", "", f"{rng.choice(COLOURS)} "))
     who = f"{article(f'{trait} {colour}{animal}')} named {n}"
-    wish, problem, effort, success = rng.choice(_WISHES)
+    request = phrasing(rng, prose_requests.ASK_STORY, split)
+    copied = "{w}" in request and rng.random() < 0.6
+    wish, problem, effort, success = _goal(rng) if copied else rng.choice(_WISHES)
     slots = {
-        "n": n, "m": m, "w": wish, "who": who, "place": place, "place_c": place[0].upper() + place[1:],
+        "n": n, "m": m, "w": wish, "who": who, "who_c": who[0].upper() + who[1:],
+        "place": place, "place_c": place[0].upper() + place[1:],
         "problem": problem, "effort": effort, "success": success, "animal2": animal2,
         "article2": article(animal2), "p": pronoun(n),
     }  # fmt: skip
@@ -98,61 +120,25 @@ def _story(rng: Random, split: Split) -> Conversation:
     if rng.random() < 0.5:
         parts.append(rng.choice(_MORALS))
     text = " ".join(part.format(**slots) for part in parts) + " The end."
-    return Conversation((user(phrasing(rng, _ASK_STORY, split).format(**slots)), assistant(text)))
-
-
-_ASK_DEFINITION = (
-    "What is {t}?",
-    "Define {t}.",
-    "Can you explain what {t} is?",
-    "Tell me about {t}.",
-    "What do people mean by {t}?",
-    "Please describe {t} in a few words.",
-    "Give me a short definition of {t}.",
-    "Do you know what {t} is?",
-    "I do not know what {t} is. Can you help?",
-    "Explain {t} to a child.",
-    "What does the word {w} mean?",
-    "Short answer please: what is {t}?",
-)
+    return Conversation((user(request.format(**slots)), assistant(text)))
 
 
 def _definition(rng: Random, split: Split) -> Conversation:
     word, (kind, sentences) = rng.choice(list(DEFINITIONS.items()))
     term = article(word) if kind == "count" else word
-    question = phrasing(rng, _ASK_DEFINITION, split).format(t=term, w=word)
+    question = phrasing(rng, prose_requests.ASK_DEFINITION, split).format(t=term, w=word)
     chosen = [sentences[0], *rng.sample(sentences[1:], k=rng.randint(1, len(sentences) - 1))]
     return Conversation((user(question), assistant(" ".join(chosen))))
 
 
-_ASK_WHY = (
-    "{q}",
-    "{q} Please explain.",
-    "Explain briefly: {q}",
-    "My son asks: {q}",
-    "I always wondered: {q}",
-    "Could you tell me the reason? {q}",
-    "{q} Answer in a few steps.",
-)
-
-
 def _explanation(rng: Random, split: Split) -> Conversation:
     question, lines = rng.choice(EXPLANATIONS)
-    asked = phrasing(rng, _ASK_WHY, split).format(q=question)
+    asked = phrasing(rng, prose_requests.ASK_WHY, split).format(q=question)
     if "steps" in asked or rng.random() < 0.4:
         text = "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
     else:
         text = " ".join(lines)
     return Conversation((user(asked), assistant(text)))
-
-
-_ASK_NOTE = (
-    "Write a short note to {n} about the {t} on {d}.",
-    "Please draft a message for {n}: the {t} is on {d}.",
-    "I need two sentences to tell {n} that the {t} moves to {d}.",
-    "Tell {n} in a friendly note that the {t} takes place on {d}.",
-    "Draft a line to {n}. The {t} will be on {d}.",
-)
 
 
 def _note(rng: Random, split: Split) -> Conversation:
@@ -161,7 +147,7 @@ def _note(rng: Random, split: Split) -> Conversation:
         ("meeting", "dinner", "concert", "party", "workshop", "picnic", "lesson", "game", "visit")
     )
     day = rng.choice(("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"))
-    asked = phrasing(rng, _ASK_NOTE, split).format(n=n, t=topic, d=day)
+    asked = phrasing(rng, prose_requests.ASK_NOTE, split).format(n=n, t=topic, d=day)
     text = rng.choice(
         (
             "Dear {n}, the {t} will be on {d}. I hope to see you there. Best wishes",

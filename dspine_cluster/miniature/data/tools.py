@@ -16,7 +16,8 @@ from dspine_cluster.miniature.data.conversation import (
     phrasing,
     user,
 )
-from dspine_cluster.miniature.data.office import OFFICE_TOOLS, SMALL_REQUESTS, OfficeTool
+from dspine_cluster.miniature.data.office import OFFICE_TOOLS, OfficeTool
+from dspine_cluster.miniature.data.office_requests import SMALL_REQUESTS
 from dspine_cluster.miniature.data.words import first_name
 
 _SYSTEMS = (
@@ -26,14 +27,32 @@ _SYSTEMS = (
     "Assist the team with short answers.",
     "You are the assistant of {n}.",
     "Be brief and friendly.",
+    "Today is {d}. You work for {n}.",
+    "Help the user with the tools you have.",
+    "You are a small assistant in an office.",
+    "{n} is your boss. Answer in a friendly way.",
+    "It is {d}. Help {n} with the work of the day.",
+    "Answer in one sentence.",
+    "Use the tools when they help.",
+    "You work in the office of {n}. Today is {d}.",
+    "You help the team of {n} with short answers.",
+    "Ask when a detail is missing.",
+    "Please be kind and clear.",
 )
 _MISSING = (
     "Which {p} should I use?",
     "What {p} do you want?",
     "I can do that. What is the {p}?",
     "Please tell me the {p}.",
+    "Sure. Which {p}?",
+    "I still need the {p}.",
 )
-_GIVEN = ("{v}", "{v}, please.", "The {p} is {v}.", "Use {v}.", "It should be {v}.", "Let us say {v}.")
+_GIVEN = (
+    "{v}", "{v}, please.", "The {p} is {v}.", "Use {v}.", "It should be {v}.", "Let us say {v}.",
+    "{v} is the {p}.", "Take {v}.", "Oh, sorry. {v}.", "I want {v}.", "Make it {v}.", "Sorry, I forgot. It is {v}.",
+    "{v} would be good.", "For the {p} use {v}.", "Please take {v} as the {p}.", "I think {v} is best.",
+    "My {p} is {v}, thanks.",
+)  # fmt: skip
 _THANKS = (
     "Thanks!",
     "Great, thank you.",
@@ -41,6 +60,17 @@ _THANKS = (
     "That is all, thanks.",
     "Wonderful, bye.",
     "Good work.",
+    "Thank you very much!",
+    "That helps a lot.",
+    "Nice, thanks for the help.",
+    "Very good, that is all.",
+    "Thanks, that was quick.",
+    "Well done!",
+    "Okay, thank you. Bye.",
+    "You are a great help.",
+    "This is all I need. Thank you!",
+    "Super, thanks a lot.",
+    "I thank you.",
 )
 _WELCOME = (
     "You are welcome!",
@@ -126,7 +156,7 @@ def _double(rng: Random, split: Split) -> Conversation:
 
 
 def _asked_back(rng: Random, split: Split) -> Conversation:
-    tool = rng.choice([t for t in OFFICE_TOOLS if t.vague])
+    tool = rng.choice(OFFICE_TOOLS)
     messages = _missing(rng, split, tool)
     call = messages[-1]["tool_calls"][0]["function"]
     end = 2 if rng.random() < 0.3 else 4

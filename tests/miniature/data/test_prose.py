@@ -1,3 +1,4 @@
+import re
 from random import Random
 
 from hypothesis import given
@@ -21,3 +22,13 @@ def test_stories_tell_of_the_one_asked_for_and_end(seed: int, split: Split) -> N
 def test_no_slot_is_left_open(seed: int, split: Split) -> None:
     for message in prose.conversation(Random(seed), split).messages:
         assert not set("{}") & set(message["content"])
+
+
+@given(st.integers(0, 10_000), st.sampled_from(Split))
+def test_stories_tell_of_the_goal_asked_for(seed: int, split: Split) -> None:
+    question, answer = (m["content"] for m in prose.conversation(Random(seed), split).messages)
+    if not answer.endswith("The end."):
+        return
+    told = re.search(r"(?:wanted|wished|decided) to (.+?)(?:\.|, but) ", answer)
+    assert told
+    assert told[1] in question or " to " not in question.lower()
