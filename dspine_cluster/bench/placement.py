@@ -26,7 +26,7 @@ _MAX_OPEN = 500
 
 def measure_placement(num_verifiers: int = 1000, num_requests: int = 4000) -> dict[str, float]:
     """Times of `choose` for prompts of 4,096 tokens, a quarter of them a system prompt that every verifier has cached;
-    each conversation is cached on one verifier, and half as many drafters serve nodes of four verifiers."""
+    each conversation is cached on one verifier and one drafter, and a node has four verifiers and two drafters."""
     random = Random(0)
     roots = root_key("verifier"), root_key("drafter")
     system = list(range(_SYSTEM_TOKENS))
@@ -54,15 +54,16 @@ def measure_placement(num_verifiers: int = 1000, num_requests: int = 4000) -> di
 
 def _events(num_verifiers: int, prompts: list[list[list[bytes]]], random: Random) -> list[ClusterEvent]:
     events: list[ClusterEvent] = []
-    for number in range(num_verifiers // 2):
-        node = f"node-{number // 2}"
-        events.append(DrafterRecord(f"drafter-{number}", node, ("local",), ("remote",), "1"))
-        events.append(_delta(f"drafter-{number}", ReplicaLoad(), [keys for _, keys in prompts[number::500]]))
+    drafts: list[list[list[bytes]]] = [[] for _ in range(num_verifiers // 2)]
     for number in range(num_verifiers):
         load = ReplicaLoad(random.randrange(16), random.randrange(4), random.randrange(8000))
         events.append(VerifierRecord(f"verifier-{number}", f"node-{number // 4}", "1"))
-        cached = [keys for keys, _ in prompts[number::num_verifiers]]
-        events.append(_delta(f"verifier-{number}", load, cached))
+        cached = prompts[number::num_verifiers]
+        events.append(_delta(f"verifier-{number}", load, [keys for keys, _ in cached]))
+        drafts[number // 2] += [keys for _, keys in cached]
+    for number, cached_drafts in enumerate(drafts):
+        events.append(DrafterRecord(f"drafter-{number}", f"node-{number // 2}", ("local",), ("remote",), "1"))
+        events.append(_delta(f"drafter-{number}", ReplicaLoad(), cached_drafts))
     return events
 
 

@@ -20,7 +20,7 @@ from dspine_cluster.core.cluster_records import (
 )
 from dspine_cluster.core.key_index import KeyIndex
 from dspine_cluster.core.load_order import LoadOrder
-from dspine_cluster.core.placement_score import PlacementConfig, standing_cost_s
+from dspine_cluster.core.placement_score import PlacementConfig, miss_token_s, standing_cost_s
 
 
 @dataclass(slots=True)
@@ -36,6 +36,8 @@ class Verifier:
     """It has room and stays. Kept up to date by the fleet, like the cost."""
     standing_cost_s: float = 0.0
     """What it costs whatever is placed there."""
+    miss_token_s: float = 0.0
+    """What each token costs that is not cached there."""
 
     @property
     def num_requests(self) -> int:
@@ -233,6 +235,7 @@ class Fleet:
         verifier.standing_cost_s = is_remote * self._config.remote_drafter_s + standing_cost_s(
             verifier.load, verifier.reserved_tokens, verifier.reserved_requests, self._config
         )
+        verifier.miss_token_s = miss_token_s(verifier.load, self._config)
         verifier.is_routable = (
             verifier.num_requests < verifier.record.max_requests and not verifier.load.is_draining
         )

@@ -50,8 +50,9 @@ class KeyIndex:
         """
         found: dict[str, int] = {}
         last: list[str] | None = None
-        for num_pages in range(len(keys), 0, -1):
-            holders = self._holders.get(keys[num_pages - 1])
+        for num_pages, holders in zip(
+            range(len(keys), 0, -1), map(self._holders.get, reversed(keys)), strict=True
+        ):
             if holders is None or holders == last:
                 continue
             last = holders
@@ -60,6 +61,15 @@ class KeyIndex:
                 if len(found) == limit:
                     return found
         return found
+
+    def depth(self, replica_id: str, keys: Sequence[PageKey]) -> int:
+        """Pages of the longest of a prompt's prefixes that one replica holds."""
+        held = self._keys.get(replica_id)
+        if not held:
+            return 0
+        return next(
+            (n for n, key in zip(range(len(keys), 0, -1), reversed(keys), strict=True) if key in held), 0
+        )
 
     def _some(self, holders: list[str], limit: int) -> list[str]:
         """All, or where they are many `limit` neighbours from a random place on."""

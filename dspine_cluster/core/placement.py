@@ -16,7 +16,7 @@ from random import Random
 from dspine_cluster.core.cluster_records import ANY_MODELS, ClusterUpdates, Cursor, Fingerprints
 from dspine_cluster.core.fleet import Drafter, Fleet, Verifier
 from dspine_cluster.core.page_hash import PageKey
-from dspine_cluster.core.placement_score import PlacementConfig, miss_cost_s, prefill_rate
+from dspine_cluster.core.placement_score import PlacementConfig, prefill_rate
 from dspine_cluster.types import PAGE_TOKENS
 
 
@@ -150,7 +150,6 @@ class Placer:
         """Pick a verifier and a drafter, and reserve them."""
         verifiers = self._fleet.verifiers
         pages = self._fleet.verifier_keys.deepest(request.keys, self._config.max_candidates)
-        draft_pages = self._fleet.drafter_keys.deepest(request.draft_keys, self._config.max_candidates)
         found = [verifiers[name] for name in pages if self._accepts(verifiers[name], request)]
         others = self._fleet.least_loaded(
             request.fingerprints,
@@ -163,7 +162,7 @@ class Placer:
         ]
         if not candidates:
             return Refusal(request.uid, self._why_not(request))
-        picked = self._pick(request, candidates, draft_pages)
+        picked = self._pick(request, candidates)
         longest = max(pages.values(), default=0)
         return self._reserve(request, picked, longest * PAGE_TOKENS)
 
@@ -180,15 +179,10 @@ class Placer:
     ) -> tuple[float, int, Verifier]:
         """(cost without the drafter's part, cached tokens, verifier)."""
         cached = min(num_pages * PAGE_TOKENS, request.num_prompt_tokens - 1)
-        cost_s = miss_cost_s(request.num_prompt_tokens - cached, verifier.load, self._config)
-        return verifier.standing_cost_s + cost_s, cached, verifier
+        cost_s = verifier.standing_cost_s + (request.num_prompt_tokens - cached) * verifier.miss_token_s
+        return cost_s, cached, verifier
 
-    def _pick(
-        self,
-        request: PlacementRequest,
-        candidates: list[tuple[float, int, Verifier]],
-        draft_pages: dict[str, int],
-    ) -> _Pair:
+    def _pick(self, request: PlacementRequest, candidates: list[tuple[float, int, Verifier]]) -> _Pair:
         """The cheapest pair, or one that costs hardly more. Drafters are looked at only where they can decide it."""
         candidates.sort(key=lambda candidate: candidate[0])
         pairs: list[_Pair] = []
@@ -196,18 +190,13 @@ class Placer:
         for cost_s, cached_tokens, verifier in candidates:
             if cost_s > limit_s:
                 break
-            pair = self._pair(request, verifier, cached_tokens, cost_s, draft_pages)
+            pair = self._pair(request, verifier, cached_tokens, cost_s)
             pairs.append(pair)
             limit_s = min(limit_s, pair.cost_s + self._config.tie_s)
         return self._random.choice([pair for pair in pairs if pair.cost_s <= limit_s])
 
     def _pair(
-        self,
-        request: PlacementRequest,
-        verifier: Verifier,
-        cached_tokens: int,
-        cost_s: float,
-        draft_pages: dict[str, int],
+        self, request: PlacementRequest, verifier: Verifier, cached_tokens: int, cost_s: float
     ) -> _Pair:
         if not verifier.wants_drafter:
             return _Pair(verifier, cached_tokens, None, 0, cost_s)
@@ -219,7 +208,8 @@ class Placer:
             name = drafter.record.replica_id
             if name in request.exclude:
                 continue
-            draft_cached = min(draft_pages.get(name, 0) * PAGE_TOKENS, num_tokens - 1)
+            num_pages = self._fleet.drafter_keys.depth(name, request.draft_keys)
+            draft_cached = min(num_pages * PAGE_TOKENS, num_tokens - 1)
             drafter_s = (num_tokens - draft_cached) * token_s
             drafter_s += drafter.num_requests * self._config.draft_request_s
             if best is None or drafter_s < best_s:

@@ -30,7 +30,7 @@ class PlacementConfig:
     """No drafter on the verifier's node."""
     tie_s: float = 0.002
     """Costs that differ by less are equal, and one of them is taken at random."""
-    max_candidates: int = 16
+    max_candidates: int = 8
     """Verifiers with a cached prefix that are looked at, longest prefix first."""
     num_least_loaded: int = 4
     """Verifiers that are looked at whatever they have cached."""
@@ -55,6 +55,6 @@ def standing_cost_s(
     return wait_s + num_requests * config.request_s
 
 
-def miss_cost_s(num_tokens: int, load: ReplicaLoad, config: PlacementConfig) -> float:
-    """What `num_tokens` cost that have to be prefilled there, and kept there in place of others."""
-    return num_tokens * (config.miss_weight + pressure(load, config)) / prefill_rate(load, config)
+def miss_token_s(load: ReplicaLoad, config: PlacementConfig) -> float:
+    """What a token costs that has to be prefilled there, and kept there in place of others."""
+    return (config.miss_weight + pressure(load, config)) / prefill_rate(load, config)

@@ -42,6 +42,7 @@ def test_each_holder_is_found_with_its_longest_prefix(steps: list[tuple[str, str
     found = index.deepest(KEYS, limit=4)
     assert found == longest
     assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert {name: index.depth(name, KEYS) for name in held} == dict.fromkeys(held, 0) | longest
 
 
 @given(changes)
