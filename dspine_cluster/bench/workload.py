@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 from tokenizers import Tokenizer
 
 from dspine_cluster.errors import ConfigError
-from dspine_cluster.miniature.data.conversation import Conversation, Message, Split
+from dspine_cluster.miniature.data.conversation import Conversation, Split
+from dspine_cluster.miniature.data.history import long_prompt, with_history
 from dspine_cluster.miniature.data.mixture import TASKS
 from dspine_cluster.miniature.templating import render_prompt
 
@@ -17,7 +17,6 @@ LONG = "long"
 TASK_NAMES: tuple[str, ...] = (*TASKS, MULTI_TURN, LONG)
 MIN_LONG_TOKENS = 2048
 MAX_LONG_TOKENS = 3840
-_HISTORY_TASKS = ("arithmetic", "code", "prose", "chat")
 
 
 def held_out_workload(tokenizer: Tokenizer, task: str, count: int, seed: int) -> list[list[int]]:
@@ -36,34 +35,10 @@ def held_out_workload(tokenizer: Tokenizer, task: str, count: int, seed: int) ->
 
     def make() -> list[int]:
         if task == LONG:
-            return _long_prompt(rng, encode)
+            length = rng.randint(MIN_LONG_TOKENS, MAX_LONG_TOKENS - 512)
+            return long_prompt(rng, Split.HELD_OUT, length, MAX_LONG_TOKENS, encode)
         if task == MULTI_TURN:
-            return encode(_with_history(rng, num_exchanges=rng.randint(2, 4)))
+            return encode(with_history(rng, Split.HELD_OUT, rng.randint(2, 4)))
         return encode(TASKS[task](rng, Split.HELD_OUT))
 
     return [make() for _ in range(count)]
-
-
-def _with_history(rng: Random, num_exchanges: int) -> Conversation:
-    """Earlier exchanges of other held-out conversations, then a tool conversation or a question."""
-    last = TASKS[rng.choice(("tools", *_HISTORY_TASKS))](rng, Split.HELD_OUT)
-    history = [message for _ in range(num_exchanges) for message in _exchange(rng)]
-    system = [m for m in last.messages if m["role"] == "system"]
-    rest = [m for m in last.messages if m["role"] != "system"]
-    return Conversation((*system, *history, *rest), last.tools, last.expected)
-
-
-def _exchange(rng: Random) -> list[Message]:
-    conversation = TASKS[rng.choice(_HISTORY_TASKS)](rng, Split.HELD_OUT)
-    return [message for message in conversation.messages if message["role"] != "system"]
-
-
-def _long_prompt(rng: Random, encode: Callable[[Conversation], list[int]]) -> list[int]:
-    """A conversation whose history makes it MIN_LONG_TOKENS to MAX_LONG_TOKENS long."""
-    length = rng.randint(MIN_LONG_TOKENS, MAX_LONG_TOKENS - 512)
-    num_exchanges = 8
-    while True:
-        prompt = encode(_with_history(rng, num_exchanges))
-        if length <= len(prompt) <= MAX_LONG_TOKENS:
-            return prompt
-        num_exchanges = max(1, round(num_exchanges * (length + 256) / len(prompt)))

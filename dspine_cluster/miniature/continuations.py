@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dspine_cluster.miniature.data.conversation import Conversation, Split
+from dspine_cluster.miniature.data.history import long_prompt
 from dspine_cluster.miniature.data.mixture import documents
 from dspine_cluster.miniature.decoding import SamplingPlan, sample
 from dspine_cluster.miniature.encoding import Encoder
@@ -23,11 +24,13 @@ from dspine_cluster.models.target import TargetModel
 THINKING_SHARE = 0.1
 TEXT_PROMPT_TOKENS = (24, 160)
 MAX_PROMPT_TOKENS = 448
+LONG_BATCH_SIZE = 16
+"""Long prompts are sampled so many at a time: their attention masks are large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """One prompt with its continuation; n tokens in all."""
+    """The end of a prompt with its continuation; n tokens in all."""
 
     tokens: Tensor  # int64 [n]
     num_prompt_tokens: int
@@ -49,6 +52,19 @@ def prompts(encoder: Encoder, seed: int) -> Iterator[list[int]]:
             yield tokens
 
 
+def long_prompts(encoder: Encoder, seed: int, num_tokens: tuple[int, int]) -> Iterator[list[int]]:
+    """Endless prompts that end a conversation of other exchanges, `num_tokens` at least and at most."""
+    rng = Random(seed)
+    shortest, longest = num_tokens
+
+    def encode(conversation: Conversation) -> list[int]:
+        return encoder.encode(render_prompt(conversation, enable_thinking=rng.random() < THINKING_SHARE))
+
+    while True:
+        length = rng.randint(shortest, max(shortest, longest - 512))
+        yield long_prompt(rng, Split.TRAIN, length, longest, encode)
+
+
 def write_shards(
     model: TargetModel,
     encoder: Encoder,
@@ -62,17 +78,24 @@ def write_shards(
     """Write every `stride`-th shard from `first` on, one batch of prompts each; existing shards stay."""
     folder.mkdir(parents=True, exist_ok=True)
     num_shards = -(-settings.prompts // settings.batch_size)
+    first_long = num_shards - settings.long_prompts // settings.batch_size
     for shard in range(first, num_shards, stride):
         path = shard_path(folder, shard)
         if path.is_file():
             continue
         seed = settings.seed * 1_000_003 + shard
-        stream = prompts(encoder, seed)
+        is_long = shard >= first_long
+        stream = long_prompts(encoder, seed, settings.long_tokens) if is_long else prompts(encoder, seed)
         batch = [next(stream) for _ in range(settings.batch_size)]
-        hot = [settings.temperatures[i % len(settings.temperatures)] for i in range(settings.batch_size)]
-        plan = SamplingPlan(settings.max_new_tokens, torch.tensor(hot), torch.Generator().manual_seed(seed))
-        continuations = sample(model, batch, plan)
-        _save(model, list(zip(batch, continuations, strict=True)), tapped_layers, path)
+        size = LONG_BATCH_SIZE if is_long else settings.batch_size
+        generator = torch.Generator().manual_seed(seed)
+        continuations = []
+        for start in range(0, len(batch), size):
+            rows = range(start, min(start + size, len(batch)))
+            hot = torch.tensor([settings.temperatures[i % len(settings.temperatures)] for i in rows])
+            plan = SamplingPlan(settings.max_new_tokens, hot, generator)
+            continuations += sample(model, batch[start : start + size], plan)
+        _save(model, list(zip(batch, continuations, strict=True)), tapped_layers, settings.kept_tokens, path)
 
 
 def shard_path(folder: Path, shard: int) -> Path:
@@ -107,16 +130,24 @@ def _save(
     model: TargetModel,
     pairs: list[tuple[list[int], list[int]]],
     tapped_layers: tuple[int, ...],
+    kept_tokens: int,
     path: Path,
 ) -> None:
-    texts = [torch.tensor(prompt + continuation) for prompt, continuation in pairs]
-    states = [target_states(model, tokens, tapped_layers) for tokens in texts]
+    cuts = [max(0, len(prompt) - kept_tokens) for prompt, _ in pairs]
+    whole = [torch.tensor(prompt + continuation) for prompt, continuation in pairs]
+    states = [
+        [rows[cut:] for rows in target_states(model, tokens, tapped_layers)]
+        for tokens, cut in zip(whole, cuts, strict=True)
+    ]
+    texts = [tokens[cut:] for tokens, cut in zip(whole, cuts, strict=True)]
     beside = path.with_suffix(".partial")
     save_file(
         {
             "tokens": torch.cat(texts).int(),
             "lengths": torch.tensor([len(tokens) for tokens in texts]),
-            "prompt_lengths": torch.tensor([len(prompt) for prompt, _ in pairs]),
+            "prompt_lengths": torch.tensor(
+                [len(prompt) - cut for (prompt, _), cut in zip(pairs, cuts, strict=True)]
+            ),
             "taps": torch.cat([taps for taps, _ in states]).bfloat16(),
             "hidden": torch.cat([hidden for _, hidden in states]).bfloat16(),
         },

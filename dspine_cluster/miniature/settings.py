@@ -42,6 +42,12 @@ class ContinuationSettings:
     """Text the target writes itself, on which the drafters learn."""
 
     prompts: int = 10_240
+    long_prompts: int = 2560
+    """The last so many prompts follow a history of other exchanges."""
+    long_tokens: tuple[int, int] = (512, 3840)
+    """Shortest and longest of them."""
+    kept_tokens: int = 512
+    """Of a prompt's end that drafters learn from: what they see of the context."""
     batch_size: int = 64
     max_new_tokens: int = 192
     temperatures: tuple[float, ...] = (0.0, 0.0, 0.4, 0.7, 1.0)

@@ -38,7 +38,9 @@ SMALL = replace(
         warmup_steps=1,
         evaluate_every=4,
     ),
-    continuations=ContinuationSettings(prompts=6, batch_size=3, max_new_tokens=12),
+    continuations=ContinuationSettings(
+        prompts=9, batch_size=3, max_new_tokens=12, long_prompts=3, long_tokens=(128, 768), kept_tokens=64
+    ),
     drafter=DrafterSettings(steps=4, tokens=256, blocks=8, warmup_steps=1),
     sweep=SweepSettings(rates=(0.5, 2.0), steps=2, count=1),
 )

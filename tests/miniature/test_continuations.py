@@ -7,6 +7,7 @@ import torch
 
 from dspine_cluster.miniature.continuations import (
     MAX_PROMPT_TOKENS,
+    long_prompts,
     prompts,
     read_shards,
     shard_path,
@@ -39,11 +40,28 @@ def test_shards_hold_the_prompts_and_the_states_of_the_target(
     write(target, encoder, settings, tmp_path)
     texts = read_shards(tmp_path)
     assert len(texts) == settings.continuations.prompts
-    for text in texts:
+    for text in texts[: -settings.continuations.long_prompts]:
         assert text.num_prompt_tokens < len(text.tokens)
         taps, hidden = target_states(target, text.tokens, settings.target_layer_ids)
         torch.testing.assert_close(text.taps, taps.bfloat16())
         torch.testing.assert_close(text.hidden, hidden.bfloat16())
+
+
+def test_of_a_long_prompt_its_end_is_kept_with_the_states_of_the_whole(
+    target: TargetModel, encoder: Encoder, settings: Settings, tmp_path: Path
+) -> None:
+    write(target, encoder, settings, tmp_path)
+    chosen = settings.continuations
+    texts = read_shards(tmp_path)[-chosen.long_prompts :]
+    seed = chosen.seed * 1_000_003 + chosen.prompts // chosen.batch_size - 1
+    whole = list(islice(long_prompts(encoder, seed, chosen.long_tokens), chosen.long_prompts))
+    for prompt, text in zip(whole, texts, strict=True):
+        assert chosen.long_tokens[0] <= len(prompt) <= chosen.long_tokens[1]
+        assert text.num_prompt_tokens == chosen.kept_tokens
+        assert text.tokens[: chosen.kept_tokens].tolist() == prompt[-chosen.kept_tokens :]
+        tokens = torch.cat((torch.tensor(prompt), text.tokens[chosen.kept_tokens :]))
+        taps, _ = target_states(target, tokens, settings.target_layer_ids)
+        torch.testing.assert_close(text.taps, taps[-len(text.tokens) :].bfloat16())
 
 
 def test_shards_that_exist_are_kept(

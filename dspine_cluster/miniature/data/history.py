@@ -1,0 +1,37 @@
+"""Conversations with a past: earlier exchanges on other matters, then the one whose answer counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from dspine_cluster.miniature.data.conversation import Conversation, Message, Split
+from dspine_cluster.miniature.data.mixture import TASKS
+
+_HISTORY_TASKS = ("arithmetic", "code", "prose", "chat")
+
+
+def with_history(rng: Random, split: Split, num_exchanges: int) -> Conversation:
+    """Earlier exchanges of other conversations of the split, then a tool conversation or a question."""
+    last = TASKS[rng.choice(("tools", *_HISTORY_TASKS))](rng, split)
+    history = [message for _ in range(num_exchanges) for message in _exchange(rng, split)]
+    system = [m for m in last.messages if m["role"] == "system"]
+    rest = [m for m in last.messages if m["role"] != "system"]
+    return Conversation((*system, *history, *rest), last.tools, last.expected)
+
+
+def long_prompt(
+    rng: Random, split: Split, length: int, max_length: int, encode: Callable[[Conversation], list[int]]
+) -> list[int]:
+    """The prompt of a conversation whose history makes it `length` to `max_length` tokens long."""
+    num_exchanges = max(1, length // 256)
+    while True:
+        prompt = encode(with_history(rng, split, num_exchanges))
+        if length <= len(prompt) <= max_length:
+            return prompt
+        num_exchanges = max(1, round(num_exchanges * (length + 256) / len(prompt)))
+
+
+def _exchange(rng: Random, split: Split) -> list[Message]:
+    conversation = TASKS[rng.choice(_HISTORY_TASKS)](rng, split)
+    return [message for message in conversation.messages if message["role"] != "system"]
