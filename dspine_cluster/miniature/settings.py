@@ -41,10 +41,10 @@ class TargetSettings:
 class ContinuationSettings:
     """Text the target writes itself, on which the drafters learn."""
 
-    prompts: int = 10_240
-    long_prompts: int = 2560
+    prompts: int = 8_960
+    long_prompts: int = 1_280
     """The last so many prompts follow a history of other exchanges."""
-    long_tokens: tuple[int, int] = (512, 3840)
+    long_tokens: tuple[int, int] = (512, 2304)
     """Shortest and longest of them."""
     kept_tokens: int = 512
     """Of a prompt's end that drafters learn from: what they see of the context."""
