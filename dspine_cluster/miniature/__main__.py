@@ -68,11 +68,14 @@ def drafter(
     folder: Folder = DEFAULT_FOLDER,
     steps: Steps = None,
     rate: Annotated[float, typer.Option(help="Factor of the learning rates; see sweep.")] = 1.0,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder of an earlier training of this kind, to start from its model.")
+    ] = None,
 ) -> None:
     """Train one drafter on the continuations and export it in bf16."""
     settings = Settings()
     chosen = replace(settings.drafter, rate=rate, steps=settings.drafter.steps if steps is None else steps)
-    Recipe(replace(settings, drafter=chosen), folder).make_drafter(kind.value)
+    Recipe(replace(settings, drafter=chosen), folder).make_drafter(kind.value, start)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from dspine_cluster.miniature.checkpoint import Checkpoint
+from dspine_cluster.miniature.checkpoint import Checkpoint, load_model_state
 from dspine_cluster.miniature.continuations import Continued, read_shards
 from dspine_cluster.miniature.drafter_training import training_forward
 from dspine_cluster.miniature.losses import (
@@ -98,13 +98,24 @@ def train_drafter(
     target: TargetModel,
     continuations: Path,
     folder: Path,
+    start: Path | None = None,
 ) -> DrafterPair:
-    """Train from scratch or from the folder's checkpoint until `settings.drafter.steps`; logs to `folder/log.txt`."""
+    """Train until `settings.drafter.steps`, from the folder's checkpoint where there is one; logs to `folder/log.txt`.
+
+    Args:
+        start: the folder of another training of the same kind, whose model a new one starts from; None starts from
+            scratch.
+
+    Raises:
+        CheckpointError: `start` holds no checkpoint.
+    """
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = settings.drafter
     data = DrafterData(read_shards(continuations), chosen)
     pair = new_drafter(kind, settings, target)
+    if start is not None:
+        load_model_state(start / CHECKPOINT, pair)
     optimizer = MuonAdamW(
         pair,
         matrix_lr=chosen.matrix_lr * chosen.rate,

@@ -74,10 +74,10 @@ class Recipe:
             stride=stride,
         )
 
-    def make_drafter(self, kind: Kind) -> None:
-        """Train a drafter and export it."""
+    def make_drafter(self, kind: Kind, start: Path | None = None) -> None:
+        """Train a drafter, from the model of the training in `start` if given, and export it."""
         pair = train_drafter(
-            kind, self.settings, self.target(), self.folder / "continuations", self.folder / kind
+            kind, self.settings, self.target(), self.folder / "continuations", self.folder / kind, start
         )
         export_drafter(pair.drafter, pair.projector, self.pair_folder / kind)
 

@@ -98,3 +98,12 @@ def test_both_kinds_start_from_the_same_backbone(target: TargetModel, settings: 
     shared = [name for name in dflash if "layers" in name or "projector" in name]
     assert shared
     assert all(torch.equal(dflash[name], dspine[name]) for name in shared)
+
+
+def test_a_training_can_start_from_the_model_of_another(
+    texts: Path, target: TargetModel, settings: Settings, tmp_path: Path
+) -> None:
+    earlier = train_drafter("dspine", settings, target, texts, tmp_path / "earlier").state_dict()
+    no_steps = replace(settings, drafter=replace(settings.drafter, steps=0))
+    started = train_drafter("dspine", no_steps, target, texts, tmp_path / "new", tmp_path / "earlier")
+    assert all(torch.equal(earlier[name], value) for name, value in started.state_dict().items())

@@ -27,11 +27,21 @@ def test_steps_reach_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_the_rate_reaches_the_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[float] = []
     monkeypatch.setattr(
-        Recipe, "make_drafter", lambda recipe, kind: seen.append(recipe.settings.drafter.rate)
+        Recipe, "make_drafter", lambda recipe, kind, start: seen.append(recipe.settings.drafter.rate)
     )
     command_line = ["drafter", "dspine", "--folder", str(tmp_path), "--rate", "0.5"]
     assert CliRunner().invoke(command.app, command_line).exit_code == 0
     assert seen == [0.5]
+
+
+def test_the_folder_to_start_from_reaches_the_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Path | None] = []
+    monkeypatch.setattr(Recipe, "make_drafter", lambda recipe, kind, start: seen.append(start))
+    command_line = ["drafter", "dflash", "--folder", str(tmp_path), "--start", str(tmp_path / "earlier")]
+    assert CliRunner().invoke(command.app, command_line).exit_code == 0
+    assert seen == [tmp_path / "earlier"]
 
 
 def test_installing_copies_the_pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
