@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+from dspine_cluster.core.cluster_records import Fingerprints
 from dspine_cluster.models.folder import fingerprint, tokenizer_fingerprint
 from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
 
@@ -24,3 +25,8 @@ def make_hello(role: str, target: Path, drafter: Path | None, features_dtype: st
         epoch=uuid.uuid4().hex,
         features_dtype=features_dtype,
     )
+
+
+def fingerprints_of(hello: Hello) -> Fingerprints:
+    """What placement compares."""
+    return Fingerprints(hello.target, hello.drafter, hello.tokenizer)

@@ -77,6 +77,9 @@ class GenerateRequest:
     """Lengths, ascending, at which messages of the prompt end: where later prompts are likely to part from it."""
     cache_salt: str = ""
     """Only requests of the same salt share cached prefixes."""
+    preferred_drafter: tuple[str, ...] = ()
+    """Endpoints of the drafter that placement has picked, because it may have the context already. Another one is used
+    where the verifier is not connected to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from ray import serve
 from ray.serve import Application
 
 from dspine_cluster.config import VerifierConfig
-from dspine_serve.args import AppArgs, ReplicaArgs
+from dspine_serve.args import MAX_ONGOING_REQUESTS, AppArgs, ReplicaArgs
 from dspine_serve.directory import Directory
 from dspine_serve.drafter import Drafter, DrafterConfig
 from dspine_serve.ingress import Ingress, IngressConfig
 from dspine_serve.verifier import Verifier
 
-_MAX_ONGOING_REQUESTS = 256
 _MAX_QUEUED_REQUESTS = 1024
 """Waiting in one proxy or ingress for a replica; the next ones are told to come back later."""
 _BACKPRESSURE = {"status_code": 429, "retry_after_s": 2.0}
@@ -65,7 +64,7 @@ def _deploy(replica: type, args: ReplicaArgs, **options: Any) -> Any:
         replica,
         name=replica.__name__,
         num_replicas=args.num_replicas,
-        max_ongoing_requests=_MAX_ONGOING_REQUESTS,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_queued_requests=_MAX_QUEUED_REQUESTS,
         backpressure_config=_BACKPRESSURE,
         health_check_period_s=_HEALTH_CHECK_PERIOD_S,

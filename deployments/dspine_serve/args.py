@@ -8,6 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource
 
+MAX_ONGOING_REQUESTS = 256
+"""Calls that a replica takes at a time."""
+
 
 def _source(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value

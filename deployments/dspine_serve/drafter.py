@@ -1,4 +1,4 @@
-"""A drafter replica: the drafter's service at endpoints of its own, announced to the directory."""
+"""A drafter replica: the drafter's service at endpoints of its own. It tells the directory of itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ray.serve.handle import DeploymentHandle
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, limit_threads
 from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_cluster.drafter.service import DrafterService
+from dspine_cluster.identity import fingerprints_of
 from dspine_serve.args import DrafterArgs
-from dspine_serve.discovery import announce
+from dspine_serve.publishing import publish
 from dspine_serve.sockets import default_socket_folder, remove_stale_sockets
 
 
@@ -68,8 +69,11 @@ class Drafter:
             local_endpoints=tuple(e for e in self._service.endpoints if e.startswith("unix:")),
             remote_endpoints=tuple(e for e in self._service.endpoints if e.startswith("tcp:")),
             epoch=self._service.hello.epoch,
+            fingerprints=fingerprints_of(self._service.hello),
         )
-        self._announcing = asyncio.get_running_loop().create_task(announce(directory, self._record))
+        self._publishing = asyncio.get_running_loop().create_task(
+            publish(directory, self._record, self._service.take_report)
+        )
 
     async def stats(self) -> dict[str, float]:
         return self._service.stats()
@@ -78,6 +82,6 @@ class Drafter:
         self._service.check_health()
 
     async def __del__(self) -> None:
-        self._announcing.cancel()
+        self._publishing.cancel()
         self._directory.remove.remote(self._record.replica_id)
         self._service.stop()

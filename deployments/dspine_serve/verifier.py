@@ -1,4 +1,4 @@
-"""A verifier replica: the engine's service, told through the directory which drafters to use."""
+"""A verifier replica: the engine's service. It tells the directory of itself, and hears which drafters to use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import ray
+from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from dspine_cluster.config import VerifierConfig, limit_threads
+from dspine_cluster.core.cluster_records import VerifierRecord
 from dspine_cluster.errors import DspineError
+from dspine_cluster.identity import fingerprints_of
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.service import VerifierService
-from dspine_serve.discovery import follow
+from dspine_serve.args import MAX_ONGOING_REQUESTS
+from dspine_serve.following import follow_drafters
+from dspine_serve.publishing import publish
 
 
 class Verifier:
@@ -23,10 +28,22 @@ class Verifier:
         limit_threads()
         self._service = VerifierService(config)
         self._service.start()
-        node_id = ray.get_runtime_context().get_node_id()
-        self._following = asyncio.get_running_loop().create_task(
-            follow(directory, node_id, self._service.set_drafter_endpoints)
+        self._directory = directory
+        self._record = VerifierRecord(
+            replica_id=serve.get_replica_context().replica_id.unique_id,
+            node_id=ray.get_runtime_context().get_node_id(),
+            epoch=self._service.hello.epoch,
+            fingerprints=fingerprints_of(self._service.hello),
+            max_requests=min(self._service.max_requests, MAX_ONGOING_REQUESTS),
         )
+        drafters = follow_drafters(
+            directory, self._record.node_id, self._record.fingerprints, self._service.set_drafter_endpoints
+        )
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(publish(directory, self._record, self._service.take_report)),
+            loop.create_task(drafters),
+        ]
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput | DspineError, None]:
         """One item a round. A refusal is an item too: what is raised here, Serve logs as a fault and wraps."""
@@ -44,5 +61,7 @@ class Verifier:
         self._service.check_health()
 
     async def __del__(self) -> None:
-        self._following.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._directory.remove.remote(self._record.replica_id)
         self._service.stop()

@@ -85,6 +85,23 @@ class ReplicaLoad:
 IDLE = ReplicaLoad()
 
 
+def coarse(value: float) -> float:
+    """`value` with two significant digits: enough to place by, and mostly what has been told already."""
+    return float(f"{value:.2g}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """A replica's load, and what has changed since it was last asked."""
+
+    load: ReplicaLoad
+    added: frozenset[PageKey] = frozenset()
+    """Keys of the pages that end a restorable prefix: it has become cached."""
+    removed: frozenset[PageKey] = frozenset()
+    admitted: tuple[str, ...] = ()
+    """Uids of the requests that `load` counts for the first time."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaDelta:
     """What has changed on a replica since its last delta."""
@@ -101,6 +118,11 @@ class ReplicaDelta:
     """Uids of the requests that `load` counts for the first time, so that reservations for them end."""
     is_snapshot: bool = False
     """`added` is everything that is cached; what was known before is void."""
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether it says anything but the load."""
+        return self.is_snapshot or bool(self.added or self.removed or self.admitted)
 
 
 @dataclass(frozen=True, slots=True)

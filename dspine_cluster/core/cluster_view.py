@@ -97,6 +97,13 @@ class ClusterView:
         self._epoch = epoch
         self._log: EventLog[ClusterEvent] = EventLog(max_events)
         self._known: dict[str, _Known] = {}
+        self.num_roster_changes = 0
+        """How often a replica has come, changed its record or gone, or the picture has become complete."""
+
+    @property
+    def num_events(self) -> int:
+        """How many events there have been for those who follow."""
+        return self._log.last
 
     def register(self, record: ReplicaRecord, now_s: float) -> None:
         """Adds a replica, or replaces what was known of it; a restarted one (another epoch) has an empty cache."""
@@ -105,11 +112,13 @@ class ClusterView:
             self._known[record.replica_id] = _Known(record, now_s)
         else:
             known.record, known.heard_at_s = record, now_s
+        self.num_roster_changes += 1
         self._log.append(record)
 
     def apply(self, delta: ReplicaDelta, now_s: float) -> DeltaReply:
-        """Takes in a delta, which also says that the replica lives. One that came before is passed over."""
-        self._tick(now_s)
+        """Takes in a delta, which also says that the replica lives. One that came before is passed over, and one that
+        changes nothing is not told to those who follow."""
+        self.tick(now_s)
         known = self._known.get(delta.replica_id)
         if known is None or known.record.epoch != delta.epoch:
             return DeltaReply.REGISTER
@@ -118,13 +127,15 @@ class ClusterView:
             return DeltaReply.OK
         if not delta.is_snapshot and (known.sequence is None or delta.sequence != known.sequence + 1):
             return DeltaReply.SNAPSHOT
+        is_news = delta.has_changes or delta.load != known.load
         known.take(delta)
-        self._log.append(delta)
+        if is_news:
+            self._log.append(delta)
         return DeltaReply.OK
 
     def heartbeat(self, replica_id: str, now_s: float) -> bool:
         """Notes that a replica lives. False when it is not known (any more) and has to register."""
-        self._tick(now_s)
+        self.tick(now_s)
         known = self._known.get(replica_id)
         if known is None:
             return False
@@ -134,6 +145,7 @@ class ClusterView:
     def remove(self, replica_id: str) -> None:
         """Takes out a replica that stops or has died; harmless when it is not known."""
         if self._known.pop(replica_id, None) is not None:
+            self.num_roster_changes += 1
             self._log.append(Removal(replica_id))
 
     def updates_since(self, cursor: Cursor, now_s: float) -> ClusterUpdates:
@@ -142,14 +154,14 @@ class ClusterView:
         A snapshot is events like any other: it takes nothing away until its roster says who lives, and a directory
         that is new gives no roster before it has had the time to hear of all replicas.
         """
-        self._tick(now_s)
+        self.tick(now_s)
         missed = self._log.after(cursor.sequence) if cursor.epoch == self._epoch else None
         events = tuple(self._snapshot()) if missed is None else tuple(missed)
         return ClusterUpdates(Cursor(self._epoch, self._log.last), events)
 
     def records(self, now_s: float) -> list[ReplicaRecord]:
         """All replicas that are alive, longest known first."""
-        self._tick(now_s)
+        self.tick(now_s)
         return [known.record for known in self._known.values()]
 
     def cached_keys(self, replica_id: str) -> frozenset[PageKey]:
@@ -171,16 +183,8 @@ class ClusterView:
         remote = [e for record in fitting for e in record.remote_endpoints]
         return DrafterChoice(tuple(local or remote), is_complete=now_s >= self._complete_at_s)
 
-    def _snapshot(self) -> Iterator[ClusterEvent]:
-        for known in self._known.values():
-            yield known.record
-            if known.sequence is not None:
-                yield known.as_snapshot()
-        if self._is_complete:
-            yield Roster(frozenset(self._known))
-
-    def _tick(self, now_s: float) -> None:
-        """Forget who has been silent, and say who lives once all have had the time to register."""
+    def tick(self, now_s: float) -> None:
+        """Forgets who has been silent, and says who lives once all have had the time to register."""
         silent = [
             replica_id
             for replica_id, known in self._known.items()
@@ -190,4 +194,13 @@ class ClusterView:
             self.remove(replica_id)
         if not self._is_complete and now_s >= self._complete_at_s:
             self._is_complete = True
+            self.num_roster_changes += 1
             self._log.append(Roster(frozenset(self._known)))
+
+    def _snapshot(self) -> Iterator[ClusterEvent]:
+        for known in self._known.values():
+            yield known.record
+            if known.sequence is not None:
+                yield known.as_snapshot()
+        if self._is_complete:
+            yield Roster(frozenset(self._known))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import time
+from math import inf
 
 import torch
 
 from dspine_cluster.config import DrafterServiceConfig
+from dspine_cluster.core.cache_lifetime import CacheLifetime
+from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport, coarse
 from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.drafter.load import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
@@ -40,6 +44,7 @@ class DrafterService:
             max_queued_blocks=config.max_queued_blocks,
         )
         self._listeners: list[Listener] = []
+        self._cache_lifetime = CacheLifetime()
 
     @classmethod
     def load(cls, config: DrafterServiceConfig) -> DrafterService:
@@ -83,6 +88,21 @@ class DrafterService:
     def check_health(self) -> None:
         """Raises EngineStoppedError if the loop has ended or no longer advances."""
         self._loop.check_health(self._config.stall_s)
+
+    def take_report(self) -> ReplicaReport:
+        """How busy it is, and what has changed since the last call.
+
+        Raises:
+            EngineStoppedError: the loop does not run.
+        """
+        self._loop.check_health(inf)
+        contexts = self._loop.contexts
+        self._cache_lifetime.note(time.monotonic(), contexts.num_evictions, contexts.num_cached_pages)
+        load = ReplicaLoad(
+            running_requests=len(contexts), cache_lifetime_s=coarse(self._cache_lifetime.seconds)
+        )
+        added, removed = self.take_prefix_events()
+        return ReplicaReport(load, frozenset(added), frozenset(removed))
 
     def take_prefix_events(self) -> tuple[set[PageKey], set[PageKey]]:
         """(added, removed) since the last call: keys of the cached pages before which nothing is missing that a draft

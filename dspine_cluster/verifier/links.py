@@ -102,13 +102,14 @@ class Links:
         return None if is_resting else attachment
 
     def attach(self, session: Session) -> Attachment | None:
-        """Attach the session to the drafter with the fewest requests of those that do not rest, also if it is attached
-        to one that does; None when all rest or there is none."""
+        """Attach the session to the drafter that it prefers or else the one with the fewest requests, of those that do
+        not rest, also if it is attached to one that does; None when all rest or there is none."""
         rested = self.rested
         if not rested:
             return None
         self.detach(session)
-        link = min(rested, key=lambda link: len(link.attachments))
+        preferred = session.request.preferred_drafter
+        link = min(rested, key=lambda link: (link.endpoint not in preferred, len(link.attachments)))
         keys = join_keys(self._keys.keys_of(session))
         attempt = next(self._attempts)
         if not self.send(link, Open(session.uid, keys, attempt)):

@@ -11,6 +11,7 @@ import torch
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import cut_at_end
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, plan_batch
+from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.core.verify_length import BlockView, VerifyLengthPolicy
@@ -25,6 +26,7 @@ from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
+from dspine_cluster.verifier.load_meter import LoadMeter
 from dspine_cluster.verifier.passes import PassItem, PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -77,6 +79,7 @@ class VerifierLoop:
         self._mask_token_id = mask_token_id
         self._deliver = deliver
         self._clock = clock
+        self._load_meter = LoadMeter(clock)
         generator = torch.Generator()
         if random_seed is None:
             generator.seed()
@@ -114,6 +117,10 @@ class VerifierLoop:
         """Forget a request; harmless when it has ended."""
         if uid in self.streams:
             self._end(uid, keep_state=False)
+
+    def load(self) -> ReplicaLoad:
+        """How busy it is between two steps."""
+        return self._load_meter.load(self.streams)
 
     def step(self) -> float | None:
         """Run one pass if there is something to run.
@@ -272,6 +279,7 @@ class VerifierLoop:
         if plan.blocks:
             average = self.drafters.plain_step_s or taken_s
             self.drafters.plain_step_s = average + _AVERAGE_WEIGHT * (taken_s - average)
+        self._load_meter.note_pass(sum(chunk.num_tokens for chunk in plan.chunks), taken_s)
 
     def _update_gauges(self) -> None:
         index = self.streams.prefix_cache.index

@@ -12,6 +12,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 
 from dspine_cluster.config import VerifierConfig, parse_verify
+from dspine_cluster.core.cluster_records import ReplicaReport
 from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
@@ -20,6 +21,7 @@ from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
+from dspine_cluster.verifier.load_report import LoadReport
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class VerifierService:
         """
         loaded = loaded or load_verifier(config)
         drafter = loaded.drafter_config
+        self.hello = loaded.hello
         self._config = config.engine
         self._vocab_size = loaded.engine.target.config.vocab_size
         self._loop = VerifierLoop(
@@ -69,10 +72,17 @@ class VerifierService:
         self._wake = threading.Event()
         self._uids = count(1)
         self._sinks: dict[int, _Sink] = {}
+        self._load_report = LoadReport()
+        self._taken_in: list[int] = []
         self._stopping = False
         self._failure: BaseException | None = None
         self._last_step_at_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="verifier-loop", daemon=True)
+
+    @property
+    def max_requests(self) -> int:
+        """Requests that it takes at a time, running and waiting."""
+        return self._config.max_running_requests + self._config.max_waiting_requests
 
     @property
     def max_model_len(self) -> int:
@@ -101,12 +111,14 @@ class VerifierService:
         admitted = admit(
             request, vocab_size=self._vocab_size, max_model_len_tokens=self._config.max_model_len_tokens
         )
-        if len(self._sinks) >= self._config.max_running_requests + self._config.max_waiting_requests:
+        if len(self._sinks) >= self.max_requests:
             raise OverloadedError("too many requests wait for this replica")
         uid = next(self._uids)
         sink = _Sink(asyncio.get_running_loop(), asyncio.Queue())
         self._sinks[uid] = sink
-        self._command(lambda: self._loop.submit(uid, admitted))
+        num_tokens = len(admitted.prompt_ids) + len(admitted.forced_output_ids)
+        self._load_report.note_arrival(uid, admitted.request_id, num_tokens)
+        self._command(lambda: self._submit(uid, admitted))
         try:
             # Asked after the sink is known: a loop that ends from here on tells the sink itself.
             if self._failure is not None or self._stopping:
@@ -136,6 +148,18 @@ class VerifierService:
         if stalled_s > _STALL_S:
             raise EngineStoppedError(f"the engine loop has not advanced for {stalled_s:.0f} s")
 
+    def take_report(self) -> ReplicaReport:
+        """How busy it is, and what has changed since the last call. It never waits for the loop.
+
+        Raises:
+            EngineStoppedError: the loop has ended.
+        """
+        if self._failure is not None or not self._thread.is_alive():
+            raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
+        load, admitted = self._load_report.take()
+        added, removed = self.take_prefix_events()
+        return ReplicaReport(load, frozenset(added), frozenset(removed), admitted)
+
     def take_prefix_events(self) -> tuple[set[PageKey], set[PageKey]]:
         """(added, removed) since the last call: keys of the pages that end prefixes which a request can resume from."""
         return self._loop.prefix_events.take()
@@ -159,6 +183,8 @@ class VerifierService:
                 self._run_commands()
                 wait_s = self._loop.step()
                 self._last_step_at_s = time.monotonic()
+                self._load_report.update(self._loop.load(), self._taken_in)
+                self._taken_in.clear()
                 if wait_s is not None:
                     self._wake.wait(min(wait_s, _IDLE_S))
         except BaseException as error:
@@ -176,6 +202,10 @@ class VerifierService:
             except Empty:
                 return
             command()
+
+    def _submit(self, uid: int, request: GenerateRequest) -> None:
+        self._loop.submit(uid, request)
+        self._taken_in.append(uid)
 
     def _command(self, command: Callable[[], None]) -> None:
         """Have the loop's thread run `command` before its next step."""

@@ -34,6 +34,8 @@ class Streams:
         """Sessions that hold pages and a state slot, in order of admission."""
         self.waiting: list[Session] = []
         """Sessions in the order in which they will be admitted."""
+        self._expected: dict[int, int] = {}
+        """Tokens that each waiting session has to prefill, by uid: those not cached when it began to wait."""
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -51,6 +53,12 @@ class Streams:
     @property
     def decoding(self) -> list[Session]:
         return [session for session in self.running if session.phase is Phase.DECODE]
+
+    @property
+    def queued_tokens(self) -> int:
+        """Committed tokens still to be prefilled, those that are cached left out."""
+        prefilling = [session for session in self.running if session.phase is Phase.PREFILL]
+        return sum(self._expected.values()) + sum(len(s.tokens) - s.num_computed for s in prefilling)
 
     def add(self, stream: Stream) -> None:
         """Take in a new request."""
@@ -70,7 +78,7 @@ class Streams:
             block.session.pages.extend(index.allocate(block.num_new_pages))
         for chunk, resume in admitted:
             session = chunk.session
-            self.waiting.remove(session)
+            self._dequeue(session)
             self.running.append(session)
             slot = self._state_pool.allocate()
             self.prefix_cache.start(session, resume, chunk.num_new_pages, slot)
@@ -80,7 +88,7 @@ class Streams:
         from where it ended."""
         session = self._streams.pop(uid).session
         if session.phase is Phase.WAITING:
-            self.waiting.remove(session)
+            self._dequeue(session)
         else:
             self._vacate(session, keep_state=keep_state)
         return session
@@ -98,6 +106,7 @@ class Streams:
         slots = {session.state_slot for session in self.running}
         assert len(slots) == len(self.running) == self._state_pool.num_slots - self._state_pool.num_free
         assert len(self._streams) == len(self.running) + len(self.waiting)
+        assert self._expected.keys() == {session.uid for session in self.waiting}
 
     def _vacate(self, session: Session, *, keep_state: bool) -> None:
         slot = session.state_slot
@@ -107,4 +116,10 @@ class Streams:
         self._state_pool.release(slot)
 
     def _enqueue(self, session: Session) -> None:
+        cached = self.prefix_cache.find(session).match.num_tokens
+        self._expected[session.uid] = len(session.tokens) - cached
         insort(self.waiting, session, key=lambda session: (session.request.priority, session.arrival))
+
+    def _dequeue(self, session: Session) -> None:
+        self.waiting.remove(session)
+        del self._expected[session.uid]
