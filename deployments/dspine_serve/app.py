@@ -27,7 +27,7 @@ def build(args: AppArgs) -> Application:
     secret = args.secret.get_secret_value() if args.secret else secrets.token_hex(32)
     directory = _deploy(
         Directory,
-        ReplicaArgs(num_cpus=0),
+        args.directory,
         graceful_shutdown_timeout_s=_STOP_TIMEOUT_S,
         # It is called several times a second.
         logging_config={"enable_access_log": False},

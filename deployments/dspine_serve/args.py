@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -32,6 +32,11 @@ class ReplicaArgs(_Args):
     num_gpus: Annotated[float, Field(ge=0)] = 0
     resources: dict[str, float] = {}
     """Custom resources of nodes, such as `dspine_drafter: 1`."""
+
+
+class DirectoryArgs(ReplicaArgs):
+    num_replicas: Literal[1] = 1
+    num_cpus: Annotated[float, Field(ge=0)] = 0
 
 
 class IngressArgs(ReplicaArgs):
@@ -70,6 +75,7 @@ class AppArgs(_Args):
     drafting: DraftingConfig = DraftingConfig()
     secret: Annotated[SecretStr, Field(min_length=16)] | None = None
     """What verifiers and drafters prove to each other that they know; None makes one."""
+    directory: DirectoryArgs = DirectoryArgs()
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()
     drafters: DrafterArgs = DrafterArgs()

@@ -43,12 +43,13 @@ class Application:
         return {replica["pid"] for replica in replicas if replica["state"] == "RUNNING"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def application() -> Iterator[Application]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     config = yaml.safe_load((ROOT / "deployments.yaml").read_text())
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    # "local": another Ray on this machine is not joined.
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(build(AppArgs.model_validate(config["applications"][0]["args"])), name=APP, route_prefix="/")
     url = f"http://127.0.0.1:{port}"
