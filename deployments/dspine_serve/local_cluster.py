@@ -19,6 +19,7 @@ import ray
 from ray import serve
 from ray._private import ray_constants
 from ray.cluster_utils import Cluster
+from ray.exceptions import RayError
 from ray.serve.context import _get_global_client
 
 from dspine_cluster.config import EngineConfig
@@ -64,6 +65,29 @@ class LocalCluster:
         response = serve.get_deployment_handle(deployment, _APP).broadcast("stats")
         stats: list[dict[str, float]] = response.results(timeout_s=_STATS_TIMEOUT_S)
         return stats
+
+    def wait_until_whole(self, timeout_s: float = 240.0) -> None:
+        """Wait until every worker's verifier and drafter run and have found each other.
+
+        Raises:
+            TimeoutError: they have not.
+        """
+        wait_until(self._is_whole, timeout_s)
+
+    def _is_whole(self) -> bool:
+        num_workers = len(self._cluster.worker_nodes)
+        nodes = {node.node_id for node in self._cluster.worker_nodes}
+        for deployment in ("Verifier", "Drafter"):
+            replicas = self.replicas(deployment)
+            if len(replicas) != num_workers or {replica.node_id for replica in replicas} != nodes:
+                return False
+        try:
+            verifiers, drafters = self.stats("Verifier"), self.stats("Drafter")
+        except (RayError, TimeoutError):
+            return False  # one has just gone
+        connected = [stats["connected_drafters"] for stats in verifiers]
+        channels = [stats["num_channels"] for stats in drafters]
+        return connected == channels == [1] * num_workers
 
     def add_worker(self) -> None:
         """One more node."""

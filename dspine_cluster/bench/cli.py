@@ -101,9 +101,13 @@ def routing(
     duration_s: Annotated[float, typer.Option("--duration", min=1.0, help="Virtual seconds a cell.")] = 120.0,
     seed: Annotated[int, typer.Option(help="Of conversations and policies.")] = 1,
     processes: Annotated[int, typer.Option(min=1, help="Cells simulated at the same time.")] = 2,
+    live: Annotated[
+        bool, typer.Option(help="Also run conversations on two Ray nodes of this machine.")
+    ] = True,
     json_file: JsonFile = None,
 ) -> None:
-    """Placement against other ways to route conversations, on simulated replicas."""
+    """Placement against other ways to route conversations, on simulated replicas, and live."""
+    from dspine_cluster.bench.live import can_run_live, run_live
     from dspine_cluster.bench.report import print_routing
     from dspine_cluster.bench.routing import RoutingSettings, run_routing
     from dspine_cluster.sim.cluster import POLICIES
@@ -117,6 +121,9 @@ def routing(
     with Progress(console=console, transient=True) as bar:
         total = bar.add_task("", total=len(settings.loads) * len(settings.caches) * len(POLICIES))
         report = run_routing(settings, processes, lambda: bar.update(total, advance=1))
+        if live and can_run_live():
+            bar.add_task("live", total=None)
+            report["live"] = run_live()
     print_routing(console, report)
     _write(report, json_file)
 

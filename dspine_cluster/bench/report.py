@@ -1,4 +1,4 @@
-"""An acceptance report on the terminal and as a picture."""
+"""Reports on the terminal, and the acceptance report as a picture."""
 
 from __future__ import annotations
 
@@ -70,8 +70,15 @@ def print_routing(console: Console, report: dict[str, Any]) -> None:
         f"placing a request among {placement['num_verifiers']:.0f} verifiers: median {placement['p50_us']:.0f} us, "
         f"p99 {placement['p99_us']:.0f} us"
     )
-    if "live" not in report:
-        console.print("not measured: live routing, which needs a running application")
+    live = report.get("live")
+    if live is None:
+        console.print("not measured: live routing, which needs --live, ray and dspine_serve")
+        return
+    console.print(
+        f"live on two nodes: {live['num_requests']} requests, co-located {live['colocated_ratio']:.3f}, cached tokens "
+        f"{live['cached_token_ratio']:.3f}, time to first token p50 {1000 * live['ttft_p50_s']:.0f} ms, "
+        f"p99 {1000 * live['ttft_p99_s']:.0f} ms"
+    )
 
 
 def plot_acceptance(report: dict[str, Any], path: Path) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from multiprocessing import get_context
 from random import Random
 from typing import Any
 
 from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.bench.placement import measure_placement
+from dspine_cluster.bench.statistics import quantile
 from dspine_cluster.sim.cluster import POLICIES, ClusterSettings, SimulatedCluster
 from dspine_cluster.sim.conversations import ConversationSettings, make_conversations
 from dspine_cluster.sim.verifier import VerifierLimits
@@ -94,8 +94,8 @@ def run_cell(settings: RoutingSettings, cell: Cell) -> dict[str, Any]:
         "num_requests": len(counted),
         "mean_prompt_tokens": prompt_tokens / len(counted),
         "cached_token_ratio": sum(served.cached_tokens for served in counted) / prompt_tokens,
-        "ttft_p50_s": _quantile(ttfts_s, 0.5),
-        "ttft_p99_s": _quantile(ttfts_s, 0.99),
+        "ttft_p50_s": quantile(ttfts_s, 0.5),
+        "ttft_p99_s": quantile(ttfts_s, 0.99),
         "imbalance": max(busy) * len(busy) / sum(busy),
     }
 
@@ -116,8 +116,3 @@ def compare(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
         for cell in by_cell.values()
     )
     return figures
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the sorted `values` does not exceed."""
-    return values[ceil(share * len(values)) - 1]

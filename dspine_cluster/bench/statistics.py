@@ -1,8 +1,9 @@
-"""Intervals for ratios of sums, by resampling prompts."""
+"""Quantiles, and intervals for ratios of sums by resampling prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,11 @@ def ratio_interval(
     sums = _resample(np.array([*first, *second], dtype=np.float64), seed)
     low, high = np.percentile((sums[:, 0] / sums[:, 1]) / (sums[:, 2] / sums[:, 3]), [2.5, 97.5])
     return float(low), float(high)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the sorted `values` does not exceed."""
+    return values[ceil(share * len(values)) - 1]
 
 
 def _resample(rows: Float64Array, seed: int) -> Float64Array:

@@ -81,7 +81,17 @@ def test_unknown_drafters_and_tasks_are_refused(arguments: list[str]) -> None:
 
 def test_routing_reports_every_policy_in_every_cell(tmp_path: Path) -> None:
     report_file = tmp_path / "out.json"
-    arguments = ["--loads", "1", "--caches", "50000,100000", "--duration", "9", "--processes", "1"]
+    arguments = [
+        "--loads",
+        "1",
+        "--caches",
+        "50000,100000",
+        "--duration",
+        "9",
+        "--processes",
+        "1",
+        "--no-live",
+    ]
     result = RUNNER.invoke(app, ["bench", "routing", *arguments, "--json", str(report_file)])
     assert result.exit_code == 0, result.output
     assert "joint placement, worst cell" in result.output
@@ -92,3 +102,4 @@ def test_routing_reports_every_policy_in_every_cell(tmp_path: Path) -> None:
         for cache in (50_000, 100_000)
     }
     assert "live" not in report
+    assert "not measured: live routing" in result.output

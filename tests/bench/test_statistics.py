@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.bench.statistics import pooled_interval, ratio_interval
+from dspine_cluster.bench.statistics import pooled_interval, quantile, ratio_interval
 
 COLUMNS = st.lists(st.tuples(st.integers(1, 200), st.integers(1, 50)), min_size=2, max_size=40)
 
@@ -31,3 +31,11 @@ def test_more_prompts_narrow_the_interval() -> None:
     few = pooled_interval([10.0, 30.0] * 4, [5.0, 5.0] * 4)
     many = pooled_interval([10.0, 30.0] * 100, [5.0, 5.0] * 100)
     assert many[1] - many[0] < few[1] - few[0]
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0.01, 1.0))
+def test_a_quantile_is_not_exceeded_by_its_share_of_the_values(values: list[float], share: float) -> None:
+    value = quantile(sorted(values), share)
+    assert value in values
+    assert sum(v <= value for v in values) >= share * len(values) - 1e-9
+    assert sum(v < value for v in values) < share * len(values) + 1e-9

@@ -1,0 +1,44 @@
+"""The live part of `dspine bench routing`: two Ray nodes on this machine, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dspine_cluster.errors import EngineStoppedError
+
+_MODULE = "dspine_serve.live_routing"
+_TIMEOUT_S = 1800.0
+_SHOWN_CHARACTERS = 2000
+
+
+def can_run_live() -> bool:
+    """Whether the deployment and Ray are installed."""
+    return find_spec("ray") is not None and find_spec("dspine_serve") is not None
+
+
+def run_live(module: str = _MODULE) -> dict[str, Any]:
+    """What `python -m module --json FILE` reports.
+
+    Raises:
+        EngineStoppedError: it failed; the message ends with the end of what it wrote.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report_file = Path(folder) / "live.json"
+        done = subprocess.run(
+            [sys.executable, "-m", module, "--json", str(report_file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise EngineStoppedError(f"live routing failed:\n{done.stdout[-_SHOWN_CHARACTERS:]}")
+        report: dict[str, Any] = json.loads(report_file.read_text(encoding="utf-8"))
+    return report
