@@ -1,0 +1,188 @@
+"""Two verifiers and two drafters on two nodes, 16 streams, and what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from dspine_cluster.bench.live_trace import LiveSettings
+from dspine_serve.live_routing import measure_live
+from dspine_serve.local_cluster import LocalCluster, local_cluster, small_args, wait_until
+from tests.serve.streams import NUM_STREAMS, streaming
+
+pytestmark = [
+    pytest.mark.serve,
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(900),  # nodes and replicas start again, one after the other
+]
+DRAIN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with local_cluster(small_args(2), num_workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def whole(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The cluster with all its replicas. Nothing is held when the test has ended and all are there again."""
+    cluster.wait_until_whole()
+    yield cluster
+    cluster.wait_until_whole()
+    wait_until(lambda: not held(cluster), DRAIN_S)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster: LocalCluster) -> list[str]:
+    cluster.wait_until_whole()
+    with streaming(cluster.url) as burst:
+        return burst.texts()
+
+
+def total(cluster: LocalCluster, deployment: str) -> Counter[str]:
+    """Figures of a deployment, added up over its replicas."""
+    figures: Counter[str] = Counter()
+    for stats in cluster.stats(deployment):
+        figures.update(stats)
+    return figures
+
+
+def held(cluster: LocalCluster) -> dict[str, float]:
+    """What requests hold somewhere: slots, pages, reservations."""
+    verifiers, drafters, ingresses = (total(cluster, name) for name in ("Verifier", "Drafter", "Ingress"))
+    figures = {
+        "running requests": verifiers["running_requests"],
+        "waiting requests": verifiers["waiting_requests"],
+        "verifier pages": verifiers["page_usage_ratio"],
+        "drafter requests": drafters["num_requests"],
+        "drafter pages": drafters["page_usage_ratio"],
+        "open streams": ingresses["open_streams"],
+        "reservations": ingresses["reservations"],
+        "calls to verifiers": cluster.num_ongoing_requests("Verifier"),
+        "calls to ingresses": cluster.num_ongoing_requests("Ingress"),
+    }
+    return {name: value for name, value in figures.items() if value}
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    yield
+    for pid in pids:
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGCONT)
+
+
+def processes_of_node(cluster: LocalCluster, node_id: str) -> list[int]:
+    raylet = psutil.Process(cluster.raylet_pid(node_id))
+    return [raylet.pid, *(child.pid for child in raylet.children(recursive=True))]
+
+
+def test_streams_are_placed_on_verifiers_with_a_drafter_on_their_node(
+    whole: LocalCluster, undisturbed: list[str]
+) -> None:
+    placed = total(whole, "Ingress")
+    num_placements = sum(count for name, count in placed.items() if name.startswith("placements_total"))
+    assert len(undisturbed) == NUM_STREAMS <= num_placements
+    assert placed["colocated_placements_total"] >= 0.95 * num_placements
+    assert all(stats["accepted_tokens_total"] > 0 for stats in whole.stats("Verifier"))
+
+
+def test_conversations_find_their_prefix_on_the_verifier_that_had_them_before(whole: LocalCluster) -> None:
+    report = measure_live(whole, LiveSettings(num_conversations=6, conversations_per_s=3.0, max_tokens=16))
+    assert report["colocated_ratio"] >= 0.95
+    assert report["cached_token_ratio"] > 0.5
+    assert 0.0 < report["ttft_p50_s"] <= report["ttft_p99_s"]
+
+
+def test_a_killed_drafter_changes_no_text(whole: LocalCluster, undisturbed: list[str]) -> None:
+    lost = total(whole, "Verifier")["draft_fallback_total{reason=lost}"]
+    with streaming(whole.url) as burst:
+        os.kill(whole.replicas("Drafter")[0].pid, signal.SIGKILL)
+        assert burst.num_running
+        assert burst.texts() == undisturbed
+    assert total(whole, "Verifier")["draft_fallback_total{reason=lost}"] > lost
+
+
+def test_a_drafter_that_hangs_changes_no_text(whole: LocalCluster, undisturbed: list[str]) -> None:
+    with streaming(whole.url) as burst, stopped([whole.replicas("Drafter")[0].pid]):
+        assert burst.num_running
+        assert burst.texts() == undisturbed
+
+
+def test_streams_of_a_killed_verifier_go_on_elsewhere(whole: LocalCluster, undisturbed: list[str]) -> None:
+    resumed = total(whole, "Ingress")["resumed_streams_total"]
+    with streaming(whole.url) as burst:
+        os.kill(whole.replicas("Verifier")[0].pid, signal.SIGKILL)
+        assert burst.num_running
+        assert burst.texts() == undisturbed
+    assert total(whole, "Ingress")["resumed_streams_total"] > resumed
+
+
+def test_streams_of_a_verifier_that_hangs_go_on_elsewhere(
+    whole: LocalCluster, undisturbed: list[str]
+) -> None:
+    resumed = total(whole, "Ingress")["resumed_streams_total"]
+    with streaming(whole.url) as burst, stopped([whole.replicas("Verifier")[0].pid]):
+        assert burst.num_running
+        assert burst.texts() == undisturbed
+    assert total(whole, "Ingress")["resumed_streams_total"] > resumed
+
+
+def test_streams_go_on_with_the_last_picture_when_the_directory_is_killed(
+    whole: LocalCluster, undisturbed: list[str]
+) -> None:
+    [directory] = whole.replicas("Directory")
+    os.kill(directory.pid, signal.SIGKILL)
+    with streaming(whole.url) as burst:
+        assert burst.texts() == undisturbed
+    wait_until(lambda: bool(whole.replicas("Directory")), DRAIN_S)
+    assert whole.replicas("Directory") != [directory]
+
+
+def test_streams_of_a_lost_node_go_on_on_the_other(whole: LocalCluster, undisturbed: list[str]) -> None:
+    node_id = whole.replicas("Verifier")[0].node_id
+    with streaming(whole.url) as burst:
+        for pid in processes_of_node(whole, node_id):
+            os.kill(pid, signal.SIGKILL)
+        assert burst.num_running
+        assert burst.texts() == undisturbed
+    whole.remove_worker(node_id)
+    whole.add_worker()
+
+
+def test_streams_of_a_node_that_hangs_go_on_on_the_other(whole: LocalCluster, undisturbed: list[str]) -> None:
+    node_id = whole.replicas("Verifier")[0].node_id
+    with streaming(whole.url) as burst:
+        pids = processes_of_node(whole, node_id)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        assert burst.num_running
+        assert burst.texts() == undisturbed
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    whole.remove_worker(node_id)
+    whole.add_worker()
+
+
+def test_streams_end_with_an_error_event_when_no_verifier_is_left(whole: LocalCluster) -> None:
+    node_ids = {replica.node_id for replica in whole.replicas("Verifier")}
+    with streaming(whole.url) as burst:
+        for node_id in node_ids:
+            for pid in processes_of_node(whole, node_id):
+                os.kill(pid, signal.SIGKILL)
+        assert burst.num_running
+        errors = burst.errors()
+    assert {error.code for error in errors} == {"engine_stopped"}
+    assert len(errors) == len(burst.futures)
+    for node_id in node_ids:
+        whole.remove_worker(node_id)
+        whole.add_worker()
