@@ -6,12 +6,14 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
 
 from dspine_cluster.config import VerifierConfig
 from dspine_serve.args import MAX_ONGOING_REQUESTS, AppArgs, ReplicaArgs
 from dspine_serve.directory import Directory
 from dspine_serve.drafter import Drafter, DrafterConfig
 from dspine_serve.ingress import Ingress, IngressConfig
+from dspine_serve.router import PinnedRouter
 from dspine_serve.verifier import Verifier
 
 _MAX_QUEUED_REQUESTS = 1024
@@ -38,7 +40,12 @@ def build(args: AppArgs) -> Application:
             DrafterConfig(args.target, args.drafter, args.engine, args.drafters, secret),
             directory,
         )
-    verifier = _deploy(Verifier, args.verifiers, graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S).bind(
+    verifier = _deploy(
+        Verifier,
+        args.verifiers,
+        graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
+        request_router_config=RequestRouterConfig(request_router_class=PinnedRouter),
+    ).bind(
         VerifierConfig(
             target=args.target,
             drafter=args.drafter,
@@ -52,11 +59,12 @@ def build(args: AppArgs) -> Application:
     config = IngressConfig(
         model_name=args.served_name,
         target=args.target,
-        max_model_len_tokens=args.engine.max_model_len_tokens,
+        drafter=args.drafter,
+        engine=args.engine,
         max_body_bytes=args.ingresses.max_body_bytes,
         max_choices=args.ingresses.max_choices,
     )
-    return ingress.bind(config, verifier, drafter)
+    return ingress.bind(config, directory, verifier, drafter)
 
 
 def _deploy(replica: type, args: ReplicaArgs, **options: Any) -> Any:

@@ -1,8 +1,13 @@
-"""Generation on verifier replicas, as the HTTP interface wants it."""
+"""Generation on verifier replicas, as the HTTP interface wants it: placed, and resumed elsewhere when one is lost."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from itertools import count
+from typing import Any
 
 from grpc.aio import AioRpcError
 from ray.exceptions import RayActorError, RayError
@@ -15,50 +20,80 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
+from dspine_cluster.core.cluster_records import Fingerprints
+from dspine_cluster.core.placement import PlacementRequest
 from dspine_cluster.errors import DspineError, EngineStoppedError, OverloadedError
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_serve.calls import within
+from dspine_serve.choices import Choices
+from dspine_serve.pins import PinRefusal, PinRefusedError
+from dspine_serve.placing import Place, Placing, RefusedError
+from dspine_serve.progress import Progress
+from dspine_serve.prompt_keys import KeyMaker
+
+_logger = logging.getLogger(__name__)
 
 _HEALTH_TIMEOUT_S = 2.0
+_RESERVE_TIMEOUT_S = 5.0
+"""A replica that has not given a slot by then hangs."""
 _RETRY_AFTER_S = 2.0
-_LOST_REPLICA = (
+_MAX_RESUMES = 2
+_LOST = (
     RayActorError,
     DeploymentUnavailableError,
     ReplicaUnavailableError,
     RequestCancelledError,
     AioRpcError,
+    TimeoutError,
 )
 
 
-class ServeGenerator:
-    """Sends each request to a verifier replica; after that only its output stream crosses a Serve handle."""
+class _LostError(Exception):
+    """The replica that was generating is gone."""
 
-    def __init__(self, verifier: DeploymentHandle) -> None:
+
+class ServeGenerator:
+    """Sends each request to the verifier that placement chooses; after that only its output stream crosses a handle."""
+
+    def __init__(self, verifier: DeploymentHandle, placing: Placing, key_maker: KeyMaker) -> None:
         self._verifier = verifier
         # By value: three to four times cheaper per item than references into the object store.
         self._streams = verifier.options(method_name="generate", stream=True, _by_reference=False)
+        self._placing = placing
+        self._key_maker = key_maker
+        # Which drafter it has is the verifier's own affair.
+        self._wanted = Fingerprints(target=key_maker.models.target, tokenizer=key_maker.models.tokenizer)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
-        """One item a round.
+        """One item a round. When the replica is lost, another goes on with what the caller has already got; greedy and
+        seeded texts are the same as without the loss.
 
         Raises:
-            RequestError, OverloadedError, EngineStoppedError: as the verifier did, or because none can take it.
+            RequestError, OverloadedError: as the verifier did, or because none has room.
+            EngineStoppedError: no verifier can take it, or too many were lost.
         """
-        outputs = self._streams.remote(request)
-        try:
-            async for output in outputs:
-                if isinstance(output, DspineError):
-                    raise output
-                yield output
-        except BackPressureError as error:
-            retry_after_s = error.retry_after_s or _RETRY_AFTER_S
-            raise OverloadedError("too many requests are waiting", retry_after_s=retry_after_s) from error
-        except _LOST_REPLICA as error:
-            raise EngineStoppedError(
-                "the replica that was generating is gone; send the request again"
-            ) from error
-        finally:
-            outputs.cancel()
+        progress = Progress(request)
+        uids = (f"{request.request_id}.{number}" for number in count())
+        for num_resumes in count():
+            try:
+                choices = Choices(self._placing, is_resumed=num_resumes > 0)
+                async with aclosing(self._attempt(progress.begin(), uids, choices)) as outputs:
+                    async for output in outputs:
+                        yield progress.add(output)
+                return
+            except _LostError as error:
+                if progress.has_ended:
+                    return
+                if progress.is_complete:
+                    yield progress.end()
+                    return
+                if num_resumes == _MAX_RESUMES:
+                    self._placing.counts["lost_streams_total"] += 1
+                    raise EngineStoppedError(
+                        "the replicas that were generating are gone; send the request again"
+                    ) from error
+                self._placing.counts["resumed_streams_total"] += 1
+                _logger.warning("%s is resumed elsewhere: %s", request.request_id, error)
 
     async def check_health(self) -> None:
         """Raises EngineStoppedError when no verifier replica answers."""
@@ -66,3 +101,79 @@ class ServeGenerator:
             await within(_HEALTH_TIMEOUT_S, self._verifier.check_health.remote())
         except (RayError, RayServeException, AioRpcError, TimeoutError) as error:
             raise EngineStoppedError("no verifier replica answers") from error
+
+    async def _attempt(
+        self, request: GenerateRequest, uids: Iterator[str], choices: Choices
+    ) -> AsyncGenerator[RoundOutput, None]:
+        """The outputs of one verifier, the first that takes the request.
+
+        Raises:
+            _LostError: the verifier was lost.
+        """
+        keys = await self._key_maker.keys_of(request)
+        num_tokens = len(request.prompt_ids) + len(request.forced_output_ids)
+        while True:
+            uid = next(uids)
+            wanted = PlacementRequest(
+                uid, num_tokens, keys.verifier, keys.draft, self._wanted, choices.exclude
+            )
+            try:
+                with self._placing.place(wanted) as place:
+                    placed = replace(request, request_id=uid, preferred_drafter=place.drafter_endpoints)
+                    async with aclosing(self._call(place, placed)) as outputs:
+                        async for output in outputs:
+                            yield output
+                return
+            except RefusedError as error:
+                _logger.debug("%s is refused: %s", uid, error)
+                await choices.after(error)
+
+    async def _call(self, place: Place, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
+        async with AsyncExitStack() as stack:
+            replica_id, outputs = await self._send(place, request, stack)
+            has_ended = False
+            try:
+                while (output := await place.lifeline.wait(anext(outputs, None))) is not None:
+                    if isinstance(output, OverloadedError):
+                        raise RefusedError(replica_id, str(output), is_full=True)
+                    if isinstance(output, EngineStoppedError):
+                        self._placing.shun(replica_id)
+                        raise _LostError(f"{replica_id}: {output}")
+                    if isinstance(output, DspineError):
+                        raise output
+                    yield output
+                    has_ended = output.finish_reason is not None
+            except _LOST as error:
+                if isinstance(error, RayActorError):
+                    self._placing.evict(replica_id)
+                else:
+                    self._placing.shun(replica_id)
+                raise _LostError(f"{replica_id}: {error!r}") from error
+            if not has_ended:
+                raise _LostError(f"{replica_id}: the stream ended before the generation")
+
+    async def _send(
+        self, place: Place, request: GenerateRequest, stack: AsyncExitStack
+    ) -> tuple[str, AsyncIterator[Any]]:
+        """The replica that takes the request, and its outputs; leaving `stack` ends the call on every path."""
+        wanted = place.pin.replica_id
+        try:
+            entering = stack.enter_async_context(self._streams.choose_replica(place.pin))
+            selection = await place.lifeline.wait(entering, _RESERVE_TIMEOUT_S)
+        except PinRefusedError as error:
+            if error.reason is PinRefusal.DEAD:
+                self._placing.evict(error.replica_id)
+            elif error.reason is not PinRefusal.FULL:
+                self._placing.shun(error.replica_id)
+            is_full = error.reason is PinRefusal.FULL
+            raise RefusedError(error.replica_id, error.reason, is_full=is_full) from error
+        except BackPressureError as error:
+            retry_after_s = error.retry_after_s or _RETRY_AFTER_S
+            raise OverloadedError("too many requests are waiting", retry_after_s=retry_after_s) from error
+        except _LOST as error:
+            self._placing.shun(wanted)
+            raise RefusedError(wanted, repr(error)) from error
+        self._placing.watch(place, selection.replica_id)
+        outputs = self._streams.dispatch(selection, request)
+        stack.callback(outputs.cancel)
+        return selection.replica_id, outputs

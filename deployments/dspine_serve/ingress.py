@@ -1,8 +1,10 @@
-"""The ingress: HTTP in OpenAI's shape, in front of the verifiers."""
+"""The ingress: HTTP in OpenAI's shape, and the placement of each request on a verifier."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 from fastapi import FastAPI
 from ray import serve
@@ -11,38 +13,64 @@ from ray.serve.handle import DeploymentHandle
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.routes import create_app
-from dspine_cluster.config import ModelSource
+from dspine_cluster.config import EngineConfig, ModelSource
+from dspine_cluster.identity import fingerprints_of, make_hello
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.folder import CONFIG_FILE, read_json
 from dspine_cluster.sources import locate_model
+from dspine_serve.following import Follower
 from dspine_serve.generator import ServeGenerator
+from dspine_serve.placing import Placing
+from dspine_serve.prompt_keys import KeyMaker
 
 
 @dataclass(frozen=True, slots=True)
 class IngressConfig:
+    """What all ingress replicas of an application have in common."""
+
     model_name: str
     target: ModelSource
-    max_model_len_tokens: int
+    drafter: ModelSource
+    engine: EngineConfig
+    """The verifiers'."""
     max_body_bytes: int
     max_choices: int
+
+    def key_maker(self, target: Path) -> KeyMaker:
+        """Makes the page keys that the verifiers have.
+
+        Raises:
+            ConfigError, CheckpointError: a model cannot be found, or its folder is damaged.
+        """
+        drafter = None if self.drafter.name == "none" else locate_model(self.drafter)
+        hello = make_hello("ingress", target, drafter, self.engine.dtype)
+        return KeyMaker(fingerprints_of(hello), self.engine.dtype, self.engine.prefix_cache)
 
 
 @serve.ingress()
 class Ingress:
-    """Checks, encodes and forwards requests, and streams the answers."""
+    """Checks, encodes, places and forwards requests, and streams the answers."""
 
     def __init__(
-        self, config: IngressConfig, verifier: DeploymentHandle, drafter: DeploymentHandle | None
+        self,
+        config: IngressConfig,
+        directory: DeploymentHandle,
+        verifier: DeploymentHandle,
+        drafter: DeploymentHandle | None,
     ) -> None:
         """`drafter` is never called: Serve deploys what the ingress was bound to."""
         del drafter
         folder = locate_model(config.target)
+        self._placing = Placing(report_dead=directory.remove.remote)
+        self._following = asyncio.get_running_loop().create_task(
+            Follower(directory, self._placing.apply).run()
+        )
         self._app = create_app(
-            ServeGenerator(verifier),
+            ServeGenerator(verifier, self._placing, config.key_maker(folder)),
             ChatTokenizer.from_folder(folder),
             config.model_name,
             ApiLimits(
-                max_model_len_tokens=config.max_model_len_tokens,
+                max_model_len_tokens=config.engine.max_model_len_tokens,
                 vocab_size=parse_target_config(read_json(folder / CONFIG_FILE)).vocab_size,
                 max_body_bytes=config.max_body_bytes,
                 max_choices=config.max_choices,
@@ -51,3 +79,10 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._app
+
+    async def stats(self) -> dict[str, float]:
+        """Placements by reason, streams that were resumed or lost, and what is held now."""
+        return self._placing.stats()
+
+    async def __del__(self) -> None:
+        self._following.cancel()

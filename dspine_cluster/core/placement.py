@@ -132,6 +132,10 @@ class Placer:
         """Requests that were placed, and neither reported by their verifier nor released."""
         return self._fleet.num_reservations
 
+    def knows(self, replica_id: str) -> bool:
+        """Whether the replica is in the picture."""
+        return replica_id in self._fleet.verifiers or replica_id in self._fleet.drafters
+
     def apply(self, updates: ClusterUpdates) -> None:
         """Take in what the directory told after `cursor`."""
         self._fleet.apply(updates.events)

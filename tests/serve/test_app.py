@@ -56,7 +56,7 @@ def test_serve_can_see_how_to_validate_the_arguments() -> None:
 
 def test_queues_are_bounded_and_a_full_one_tells_to_come_back() -> None:
     ingress = build(AppArgs())._bound_deployment
-    verifier = ingress.init_args[1]._bound_deployment
+    verifier = ingress.init_args[2]._bound_deployment
     for deployment in (ingress, verifier):
         assert deployment.max_queued_requests > 0
         assert deployment.backpressure_config.status_code == 429
@@ -113,6 +113,17 @@ def test_rounds_go_over_a_socket_between_drafter_and_verifier(application: Appli
     paths = connected_unix_sockets(drafter)
     [path] = [path for path in paths if Path(path).name.startswith("drafter-")]
     assert Path(path).parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_request_is_placed_with_a_drafter_of_the_same_node_and_releases_its_reservation(
+    application: Application,
+) -> None:
+    wait_until(lambda: application.stats("Ingress")["open_streams"] == 0)
+    before = application.stats("Ingress")["colocated_placements_total"]
+    checked_proposals(application)
+    stats = application.stats("Ingress")
+    assert stats["colocated_placements_total"] == before + 1
+    assert stats["reservations"] == stats["open_streams"] == 0
 
 
 def test_a_killed_drafter_changes_no_text_and_drafts_again_once_it_is_back(application: Application) -> None:

@@ -1,119 +1,322 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import time
+from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorUnavailableError
-from ray.serve.exceptions import BackPressureError, RequestCancelledError
+from ray.serve.exceptions import BackPressureError
 
+from dspine_cluster.core.cluster_records import Fingerprints
+from dspine_cluster.core.placement import Placer
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
+from dspine_serve import choices, generator
 from dspine_serve.generator import ServeGenerator
+from dspine_serve.placing import Placing
+from dspine_serve.prompt_keys import KeyMaker
+from tests.serve.fake_verifiers import MODELS, FakeHandle, FakeVerifier, Picture, text_of, token_at
 
-REQUEST = GenerateRequest("id", (1,), SamplingParams(), StopConditions(max_tokens=2))
-ITEMS = [RoundOutput((1,), "a"), RoundOutput((2,), "b", finish_reason=FinishReason.LENGTH)]
-
-
-class Stream:
-    """Iterates like the response of a streaming handle."""
-
-    def __init__(self, items: AsyncIterator[Any]) -> None:
-        self._items = items
-        self.is_cancelled = False
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._items
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
+REQUEST = GenerateRequest("id", tuple(range(40)), SamplingParams(), StopConditions(max_tokens=9))
+TOKENS = tuple(token_at(position) for position in range(9))
 
 
-class Handle:
-    """A handle whose replica yields `items`; an exception among them is raised there."""
+class Ingress:
+    """A generator in front of fake verifiers, with a picture in which all of them are."""
 
-    def __init__(self, *items: Any) -> None:
-        self.items = items
-        self.options_given: dict[str, Any] = {}
-        self.stream: Stream | None = None
-        self.health: Callable[[], Any] = lambda: asyncio.sleep(0)
+    def __init__(self, *verifiers: FakeVerifier, is_pictured: bool = True) -> None:
+        self.handle = FakeHandle(*verifiers)
+        self.reported_dead: list[str] = []
+        self.placing = Placing(self.reported_dead.append, Placer(random=Random(0)))
+        self.picture = Picture(self.placing)
+        if is_pictured:
+            self.picture.add(*(verifier.replica_id for verifier in verifiers))
+        self.generator = ServeGenerator(self.handle, self.placing, KeyMaker(MODELS, "float32"))
 
-    def options(self, **options: Any) -> Handle:
-        self.options_given = options
-        return self
+    async def collect(self, request: GenerateRequest = REQUEST) -> list[RoundOutput]:
+        return [output async for output in self.generator.generate(request)]
 
-    def remote(self, *args: Any) -> Stream:
-        self.stream = Stream(self._yield_items())
-        return self.stream
-
-    @property
-    def check_health(self) -> Any:
-        class Method:
-            def __init__(self, answer: Callable[[], Any]) -> None:
-                self.remote = answer
-
-        return Method(self.health)
-
-    async def _yield_items(self) -> AsyncGenerator[Any, None]:
-        for item in self.items:
-            if isinstance(item, RaisedByRay):
-                raise item.error
-            yield item
+    def assert_nothing_is_held(self) -> None:
+        stats = self.placing.stats()
+        assert (stats["reservations"], stats["open_streams"], self.handle.num_calls) == (0, 0, 0)
+        assert all(call.is_cancelled for call in self.handle.calls)
 
 
-class RaisedByRay:
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(choices, "_RESUME_PATIENCE_S", 0.1)
+    monkeypatch.setattr(choices, "_LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(generator, "_RESERVE_TIMEOUT_S", 0.02)
 
 
-async def collect(handle: Handle) -> list[RoundOutput]:
-    return [output async for output in ServeGenerator(handle).generate(REQUEST)]
+def joined(outputs: list[RoundOutput]) -> tuple[int, ...]:
+    return tuple(token for output in outputs for token in output.token_ids)
 
 
-async def test_rounds_are_passed_on() -> None:
-    assert await collect(Handle(*ITEMS)) == ITEMS
+async def test_the_verifiers_rounds_are_passed_on_as_they_are() -> None:
+    ingress = Ingress(FakeVerifier("a"))
+    outputs = await ingress.collect()
+    assert outputs == [output async for output in FakeVerifier("a").generate(REQUEST)]
+    ingress.assert_nothing_is_held()
 
 
 async def test_outputs_travel_by_value_as_a_stream() -> None:
-    handle = Handle()
-    ServeGenerator(handle)
-    assert handle.options_given == {"method_name": "generate", "stream": True, "_by_reference": False}
+    assert Ingress().handle.options_given == {
+        "method_name": "generate",
+        "stream": True,
+        "_by_reference": False,
+    }
 
 
-@pytest.mark.parametrize("error", [RequestError("bad", param="seed"), OverloadedError("full")])
-async def test_a_refusal_of_the_verifier_is_raised_as_it_is(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught:
-        await collect(Handle(error))
-    assert caught.value is error
+async def test_the_verifier_is_asked_to_use_the_drafter_that_was_picked_with_it() -> None:
+    verifier = FakeVerifier("a")
+    await Ingress(verifier).collect()
+    assert verifier.requests[0].preferred_drafter == ("unix:/a",)
 
 
-@pytest.mark.parametrize("error", [ActorUnavailableError("gone", None), RequestCancelledError("id")])
-async def test_a_lost_replica_is_an_engine_that_stopped(error: Exception) -> None:
+async def test_a_verifier_with_other_models_is_not_used() -> None:
+    ingress = Ingress(FakeVerifier("old"), FakeVerifier("new"), is_pictured=False)
+    ingress.picture.add("old", models=Fingerprints("another", "drafter", "tokenizer"))
+    ingress.picture.add("new")
+    for number in range(5):
+        await ingress.collect(replace(REQUEST, request_id=str(number)))
+    assert {pin.replica_id for pin in ingress.handle.pins} == {"new"}
+
+
+@pytest.mark.parametrize("is_lost_at", range(5))
+async def test_a_killed_verifiers_stream_goes_on_elsewhere_with_the_same_tokens(is_lost_at: int) -> None:
+    first, second = FakeVerifier("first"), FakeVerifier("second")
+    ingress = Ingress(first, second, is_pictured=False)
+    ingress.picture.add("first")
+    outputs: list[RoundOutput] = []
+    async with aclosing(ingress.generator.generate(REQUEST)) as stream:
+        for _ in range(is_lost_at):
+            outputs.append(await anext(stream))
+        first.kill()
+        ingress.picture.add("second")
+        outputs += [output async for output in stream]
+    assert joined(outputs) == TOKENS
+    assert "".join(output.text for output in outputs) == text_of(TOKENS)
+    assert [output.finish_reason for output in outputs if output.finish_reason] == [FinishReason.LENGTH]
+    assert second.requests[0].forced_output_ids == TOKENS[: 2 * is_lost_at]
+    assert ingress.reported_dead == ["first"]
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_resumed_streams_usage_counts_all_rounds_and_the_first_ones_cache() -> None:
+    ingress = Ingress(FakeVerifier("first", stops_after=2), FakeVerifier("a"), is_pictured=False)
+    ingress.picture.add("first")
+    stream = ingress.generator.generate(REQUEST)
+    [await anext(stream) for _ in range(2)]
+    ingress.handle.verifiers["first"].kill()
+    ingress.picture.add("a")
+    usage = [output async for output in stream][-1].usage
+    assert (usage.prompt_tokens, usage.output_tokens) == (40, 9)
+    assert usage.cached_prompt_tokens == len("first")
+    assert (usage.num_rounds, usage.proposed_tokens, usage.verified_tokens) == (5, 25, 20)
+    assert usage.accepted_tokens == 4
+
+
+async def test_a_stream_of_a_verifier_that_hangs_is_resumed_once_the_picture_has_lost_it() -> None:
+    first, second = FakeVerifier("first", stops_after=1), FakeVerifier("second")
+    ingress = Ingress(first, second, is_pictured=False)
+    ingress.picture.add("first")
+    stream = asyncio.create_task(ingress.collect())
+    await until(lambda: first.hangs)
+    ingress.picture.add("second")
+    ingress.picture.remove("first")
+    assert joined(await stream) == TOKENS
+    assert ingress.reported_dead == []
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_stream_that_waits_for_a_slot_of_a_verifier_that_hangs_is_taken_elsewhere() -> None:
+    ingress = Ingress(FakeVerifier("first", hangs=True), FakeVerifier("second"), is_pictured=False)
+    ingress.picture.add("first")
+    stream = asyncio.create_task(ingress.collect())
+    await until(lambda: bool(ingress.handle.pins))
+    ingress.picture.add("second")
+    assert joined(await stream) == TOKENS
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_stream_whose_engine_has_ended_is_resumed() -> None:
+    ingress = Ingress(FakeVerifier("first", refuses_with=EngineStoppedError("x")), is_pictured=False)
+    ingress.picture.add("first")
+    ingress.handle.verifiers["second"] = second = FakeVerifier("second")
+    stream = asyncio.create_task(ingress.collect())
+    await until(lambda: bool(ingress.handle.pins))
+    ingress.picture.add("second")
+    assert joined(await stream) == TOKENS
+    assert second.requests[0].forced_output_ids == ()
+
+
+async def test_after_two_resumes_a_stream_that_is_lost_again_ends_with_an_error() -> None:
+    ingress = Ingress(*(FakeVerifier(name, refuses_with=EngineStoppedError("x")) for name in "abcd"))
     with pytest.raises(EngineStoppedError, match="send the request again"):
-        await collect(Handle(ITEMS[0], RaisedByRay(error)))
+        await ingress.collect()
+    assert len(ingress.handle.calls) == 3
+    assert ingress.placing.stats()["resumed_streams_total"] == 2
+    assert ingress.placing.stats()["lost_streams_total"] == 1
+    ingress.assert_nothing_is_held()
 
 
-async def test_a_full_queue_is_overload_with_its_retry_time() -> None:
+async def test_a_verifier_lost_after_its_last_item_changes_nothing() -> None:
+    verifier = FakeVerifier("a")
+    ingress = Ingress(verifier, FakeVerifier("b"), is_pictured=False)
+    ingress.picture.add("a")
+    outputs = []
+    async for output in ingress.generator.generate(REQUEST):
+        outputs.append(output)
+        if output.finish_reason is not None:
+            ingress.placing.evict("a")
+    assert joined(outputs) == TOKENS
+    assert len(ingress.handle.calls) == 1
+
+
+async def test_each_try_has_a_uid_of_its_own() -> None:
+    ingress = Ingress(FakeVerifier("a", stops_after=1), FakeVerifier("b", stops_after=1), FakeVerifier("c"))
+    stream = asyncio.create_task(ingress.collect())
+    while not stream.done():
+        await asyncio.sleep(0)
+        for verifier in ingress.handle.verifiers.values():
+            if verifier.hangs:
+                verifier.kill()
+    assert joined(await stream) == TOKENS
+    uids = [request.request_id for v in ingress.handle.verifiers.values() for request in v.requests]
+    assert len(uids) == len(set(uids)) > 1
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_verifier_that_gives_no_slot_is_passed_over_at_once(is_full: bool) -> None:
+    refusing = FakeVerifier("a", max_calls=0) if is_full else FakeVerifier("a", is_known=False)
+    ingress = Ingress(refusing, FakeVerifier("b"))
+    for number in range(8):
+        assert joined(await ingress.collect(replace(REQUEST, request_id=str(number)))) == TOKENS
+    assert {pin.replica_id for pin in ingress.handle.pins} == {"a", "b"}
+    assert len(ingress.handle.calls) == 8
+    ingress.assert_nothing_is_held()
+
+
+async def test_at_most_three_full_verifiers_are_asked() -> None:
+    ingress = Ingress(*(FakeVerifier(name, max_calls=0) for name in "abcde"))
+    with pytest.raises(OverloadedError):
+        await ingress.collect()
+    assert len(ingress.handle.pins) == 3
+    ingress.assert_nothing_is_held()
+
+
+async def test_no_room_in_the_picture_is_overload_at_once() -> None:
+    ingress = Ingress(FakeVerifier("a"), is_pictured=False)
+    ingress.picture.add("a", max_requests=0)
+    started_s = time.monotonic()
+    with pytest.raises(OverloadedError):
+        await ingress.collect()
+    assert time.monotonic() - started_s < 0.05
+    assert not ingress.handle.pins
+
+
+async def test_a_verifier_that_has_too_many_requests_after_all_is_passed_over() -> None:
+    ingress = Ingress(FakeVerifier("a", refuses_with=OverloadedError("full")), is_pictured=False)
+    ingress.picture.add("a")
+    with pytest.raises(OverloadedError):
+        await ingress.collect()
+    ingress.handle.verifiers["b"] = FakeVerifier("b")
+    ingress.picture.add("b")
+    assert joined(await ingress.collect(replace(REQUEST, request_id="next"))) == TOKENS
+
+
+async def test_without_a_verifier_a_request_waits_for_one_but_not_for_long() -> None:
+    ingress = Ingress(FakeVerifier("a", is_known=False), is_pictured=False)
+    with pytest.raises(EngineStoppedError):
+        await ingress.collect()
+    stream = asyncio.create_task(ingress.collect())
+    await asyncio.sleep(0.01)
+    ingress.handle.verifiers["a"].is_known = True
+    assert joined(await stream) == TOKENS
+
+
+async def test_without_a_picture_any_verifier_that_serve_knows_is_used() -> None:
+    ingress = Ingress(FakeVerifier("a"), is_pictured=False)
+    assert joined(await ingress.collect()) == TOKENS
+    assert ingress.placing.stats()["placements_total{reason=unknown}"] == 1
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_wrong_request_is_refused_as_the_verifier_did() -> None:
+    error = RequestError("bad", param="seed")
+    ingress = Ingress(FakeVerifier("a", refuses_with=error), FakeVerifier("b", refuses_with=error))
+    with pytest.raises(RequestError) as caught:
+        await ingress.collect()
+    assert caught.value is error
+    assert len(ingress.handle.calls) == 1
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_full_queue_is_overload_with_its_retry_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose_replica(pin: Any) -> Any:
+        raise BackPressureError(5, 5, 429, 7.0)
+
+    ingress = Ingress(FakeVerifier("a"))
+    monkeypatch.setattr(ingress.handle, "choose_replica", choose_replica)
     with pytest.raises(OverloadedError) as caught:
-        await collect(Handle(RaisedByRay(BackPressureError(5, 5, 429, 7.0))))
+        await ingress.collect()
     assert caught.value.retry_after_s == 7.0
+    ingress.assert_nothing_is_held()
 
 
-async def test_closing_cancels_the_call() -> None:
-    handle = Handle(*ITEMS)
-    async with aclosing(ServeGenerator(handle).generate(REQUEST)) as outputs:
+@pytest.mark.parametrize("num_turns", range(12))
+async def test_cancelling_at_any_point_frees_everything(num_turns: int) -> None:
+    ingress = Ingress(FakeVerifier("a", stops_after=1), FakeVerifier("b", hangs=True))
+    stream = asyncio.create_task(ingress.collect())
+    for _ in range(num_turns):
+        await asyncio.sleep(0)
+    stream.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stream
+    ingress.assert_nothing_is_held()
+
+
+async def test_cancelling_while_resuming_frees_everything() -> None:
+    ingress = Ingress(FakeVerifier("a", stops_after=1))
+    stream = asyncio.create_task(ingress.collect())
+    await until(lambda: ingress.handle.verifiers["a"].hangs)
+    ingress.handle.verifiers["a"].kill()
+    await asyncio.sleep(0.03)
+    assert not stream.done()
+    stream.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stream
+    ingress.assert_nothing_is_held()
+
+
+async def test_closing_ends_the_call() -> None:
+    ingress = Ingress(FakeVerifier("a"))
+    async with aclosing(ingress.generator.generate(REQUEST)) as outputs:
         await anext(outputs)
-    assert handle.stream is not None
-    assert handle.stream.is_cancelled
+        assert ingress.placing.stats()["open_streams"] == 1
+    ingress.assert_nothing_is_held()
 
 
 async def test_no_answering_verifier_is_an_engine_that_stopped() -> None:
-    def unavailable() -> Any:
-        raise ActorUnavailableError("gone", None)
+    class Method:
+        def remote(self) -> Any:
+            raise ActorUnavailableError("gone", None)
 
-    handle = Handle()
-    handle.health = unavailable
+    ingress = Ingress()
+    ingress.handle.check_health = Method()  # type: ignore[attr-defined]
     with pytest.raises(EngineStoppedError):
-        await ServeGenerator(handle).check_health()
+        await ingress.generator.check_health()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition never came true"
+        await asyncio.sleep(0)

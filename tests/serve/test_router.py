@@ -223,9 +223,7 @@ async def test_a_hanging_replica_lets_its_callers_go(handle: DeploymentHandle) -
         os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1):
-                    async for _ in items:
-                        pass
+                await asyncio.wait_for(_collect(items), 1)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1), handle.choose_replica(Pin(stopped)):
                     pass
