@@ -169,13 +169,8 @@ def local_cluster(args: AppArgs, num_workers: int = 2) -> Iterator[LocalCluster]
             for _ in range(num_workers):
                 running.add_worker()
             ray.init(cluster.address, log_to_driver=False)
-            serve.start(
-                http_options={
-                    "host": _HOST,
-                    "port": int(running.url.rpartition(":")[2]),
-                    "location": "HeadOnly",
-                }
-            )
+            port = int(running.url.rpartition(":")[2])
+            serve.start(proxy_location="HeadOnly", http_options={"host": _HOST, "port": port})
             serve.run(build(args), name=_APP, route_prefix="/")
             yield running
             serve.shutdown()
