@@ -204,6 +204,14 @@ def test_who_is_removed_or_not_on_the_roster_is_gone() -> None:
     assert refused(made, request("s", exclude=frozenset("b"))) is RefusalReason.EXCLUDED
 
 
+def test_a_replica_is_known_from_its_registration_until_it_is_removed_or_evicted() -> None:
+    made = placer(verifier("a"), verifier("b"), drafter("c"))
+    assert [made.knows(name) for name in "abcd"] == [True, True, True, False]
+    tell(made, Removal("a"))
+    made.evict("b")
+    assert [made.knows(name) for name in "abc"] == [False, False, True]
+
+
 def test_a_drafter_on_the_same_node_is_preferred_to_an_idle_one_elsewhere() -> None:
     made = placer(verifier("v"), drafter("here"), drafter("there", "n2"))
     tell(made, says("here", ReplicaLoad(running_requests=40)), says("there"))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspine_cluster.types import (
+    FinishReason,
+    GenerateRequest,
+    RoundOutput,
+    SamplingParams,
+    StopConditions,
+    Usage,
+)
+from dspine_serve.progress import Progress
+
+REQUEST = GenerateRequest("id", (1, 2, 3), SamplingParams(), StopConditions(max_tokens=4))
+
+
+def test_the_next_attempt_is_forced_to_what_the_caller_has() -> None:
+    progress = Progress(REQUEST)
+    assert progress.begin() == REQUEST
+    progress.add(RoundOutput((7, 8), "ab"))
+    assert progress.begin().forced_output_ids == (7, 8)
+    progress.add(RoundOutput((9,), "c"))
+    assert progress.begin().forced_output_ids == (7, 8, 9)
+
+
+def test_output_that_was_forced_from_the_start_stays_forced() -> None:
+    request = GenerateRequest("id", (1,), SamplingParams(), StopConditions(9), forced_output_ids=(5,))
+    progress = Progress(request)
+    assert progress.begin() == request
+    progress.add(RoundOutput((6,), "a"))
+    assert progress.begin().forced_output_ids == (5, 6)
+
+
+@given(st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=4))
+def test_the_usage_is_that_of_all_rounds_of_all_attempts(attempts: list[list[int]]) -> None:
+    progress = Progress(REQUEST)
+    num_tokens = num_rounds = 0
+    usage = None
+    for cached, rounds in enumerate(attempts):
+        progress.begin()
+        for number, num_committed in enumerate(rounds, start=1):
+            num_tokens, num_rounds = num_tokens + num_committed, num_rounds + 1
+            present = Usage(3, num_tokens, cached, number, 3 * number, 2 * number, number)
+            usage = progress.add(RoundOutput((1,) * num_committed, "", usage=present)).usage
+    first = next((number for number, rounds in enumerate(attempts) if rounds), 0)
+    if usage is not None:
+        assert usage == Usage(3, num_tokens, first, num_rounds, 3 * num_rounds, 2 * num_rounds, num_rounds)
+
+
+def test_a_generation_with_all_its_tokens_ends_by_itself() -> None:
+    progress = Progress(REQUEST)
+    progress.begin()
+    progress.add(RoundOutput((7, 8, 9), "abc", usage=Usage(3, 3, 2, 1, 15, 4, 2)))
+    assert not progress.is_complete
+    progress.add(RoundOutput((7,), "d", usage=Usage(3, 4, 2, 2, 30, 4, 2)))
+    assert progress.is_complete
+    assert not progress.has_ended
+    end = RoundOutput((), "", finish_reason=FinishReason.LENGTH, usage=Usage(3, 4, 2, 2, 30, 4, 2))
+    assert progress.end() == end
+
+
+def test_the_last_item_ends_it() -> None:
+    progress = Progress(REQUEST)
+    progress.add(RoundOutput((7,), "a", finish_reason=FinishReason.STOP))
+    assert progress.has_ended
