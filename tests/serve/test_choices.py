@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -22,6 +22,11 @@ class Waits(Placing):
 
 def choices(placing: Waits, **options: Any) -> Choices:
     return Choices(placing, clock=lambda: placing.now_s, **options)
+
+
+async def refuse_until_it_gives_up(tried: Choices, refused: RefusedError) -> NoReturn:
+    while True:
+        await tried.after(refused)
 
 
 async def test_up_to_three_are_asked_without_waiting() -> None:
@@ -69,8 +74,7 @@ async def test_a_request_that_has_begun_waits_longer_and_for_room_too(
         placing = Waits()
         tried = choices(placing, is_resumed=is_resumed)
         with pytest.raises(expected):
-            while True:
-                await tried.after(RefusedError("", "none", is_full=is_full))
+            await refuse_until_it_gives_up(tried, RefusedError("", "none", is_full=is_full))
         waited_s[is_resumed] = placing.now_s
     assert waited_s == {False: 0 if is_full else 5, True: 30}
 
@@ -80,5 +84,4 @@ async def test_room_that_lacked_once_is_forgotten_after_a_wait() -> None:
     tried = choices(placing, is_resumed=True)
     await tried.after(RefusedError("", "no_room", is_full=True))
     with pytest.raises(EngineStoppedError):
-        while True:
-            await tried.after(RefusedError("", "no_verifier"))
+        await refuse_until_it_gives_up(tried, RefusedError("", "no_verifier"))

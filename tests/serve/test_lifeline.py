@@ -28,9 +28,11 @@ async def test_cutting_ends_the_present_wait_and_later_ones() -> None:
 
 
 async def test_what_is_there_already_is_given_although_the_lifeline_is_cut() -> None:
+    items: asyncio.Queue[str] = asyncio.Queue()
+    items.put_nowait("item")
     lifeline = Lifeline()
     lifeline.cut()
-    assert await lifeline.wait(asyncio.Queue[int]().join()) is None
+    assert await lifeline.wait(items.get()) == "item"
 
 
 @pytest.mark.parametrize("num_turns", range(4))
