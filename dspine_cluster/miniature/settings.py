@@ -59,7 +59,7 @@ class ContinuationSettings:
 class DrafterSettings:
     """Training of either drafter; both use the same data and steps."""
 
-    steps: int = 4000
+    steps: int = 3000
     tokens: int = 2048
     """Of context, a step, padding included."""
     blocks: int = 96
