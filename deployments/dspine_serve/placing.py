@@ -18,6 +18,9 @@ from dspine_serve.pins import Pin
 _logger = logging.getLogger(__name__)
 
 _SHUN_S = 1.0
+_DOUBT_S = 2.0
+"""How long a replica that is gone from the picture may be silent towards a stream. One that only was too busy to tell
+the directory of itself goes on sending, and soon registers again."""
 
 
 class RefusedError(Exception):
@@ -42,7 +45,7 @@ class Place:
     drafter_endpoints: tuple[str, ...] = ()
     """Of the drafter that was picked with the verifier."""
     lifeline: Lifeline = field(default_factory=Lifeline)
-    """Cut when the replica is gone from the picture."""
+    """Limited while the replica is gone from the picture."""
 
 
 class Placing:
@@ -66,10 +69,13 @@ class Placing:
         self._changed = asyncio.Event()
 
     def apply(self, updates: ClusterUpdates) -> None:
-        """Take in what the directory tells. Streams from replicas that it takes out are to be given up."""
-        known = {name for name in self._streams.values() if self._placer.knows(name)}
+        """Take in what the directory tells. Streams of replicas that it takes out are given up unless they go on."""
+        replica_ids = set(self._streams.values())
+        known = {name for name in replica_ids if self._placer.knows(name)}
         self._placer.apply(updates)
-        self._cut({name for name in known if not self._placer.knows(name)})
+        now_known = {name for name in replica_ids if self._placer.knows(name)}
+        self._limit(known - now_known, _DOUBT_S)
+        self._limit(now_known - known, None)
         self._changed.set()
 
     async def changed(self, timeout_s: float) -> None:
@@ -129,7 +135,7 @@ class Placing:
         if self._placer.knows(replica_id):
             self._placer.evict(replica_id)
             self._report_dead(replica_id)
-        self._cut({replica_id})
+        self._limit({replica_id}, 0.0)
 
     def stats(self) -> dict[str, float]:
         """Figures by metric name."""
@@ -139,7 +145,7 @@ class Placing:
             "reservations": self._placer.num_reservations,
         }
 
-    def _cut(self, replica_ids: set[str]) -> None:
+    def _limit(self, replica_ids: set[str], limit_s: float | None) -> None:
         for lifeline, replica_id in self._streams.items():
             if replica_id in replica_ids:
-                lifeline.cut()
+                lifeline.limit(limit_s)

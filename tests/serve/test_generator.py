@@ -16,7 +16,7 @@ from dspine_cluster.core.cluster_records import Fingerprints
 from dspine_cluster.core.placement import Placer
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
-from dspine_serve import choices, generator
+from dspine_serve import choices, generator, placing
 from dspine_serve.generator import ServeGenerator
 from dspine_serve.placing import Placing
 from dspine_serve.prompt_keys import KeyMaker
@@ -52,6 +52,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(choices, "_RESUME_PATIENCE_S", 0.1)
     monkeypatch.setattr(choices, "_LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(placing, "_DOUBT_S", 0.02)
     monkeypatch.setattr(generator, "_RESERVE_TIMEOUT_S", 0.02)
 
 

@@ -8,9 +8,15 @@ import pytest
 
 from dspine_cluster.core.cluster_records import ReplicaDelta, ReplicaLoad
 from dspine_cluster.core.placement import PlacementRequest, Placer
+from dspine_serve import placing
 from dspine_serve.pins import Pin
 from dspine_serve.placing import Placing, RefusedError
 from tests.serve.fake_verifiers import Picture
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "_DOUBT_S", 0.1)
 
 
 class Ingress:
@@ -83,6 +89,29 @@ async def test_streams_are_given_up_with_their_replica_and_with_no_other() -> No
             await gone.lifeline.wait(asyncio.sleep(60))
         assert await kept.lifeline.wait(asyncio.sleep(0, "item")) == "item"
     assert ingress.reported_dead == []
+
+
+async def test_a_stream_that_goes_on_while_its_replica_is_gone_from_the_picture_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placing, "_DOUBT_S", 0.8)
+    ingress = Ingress()
+    ingress.picture.add("a")
+    with ingress.placing.place(request()) as place:
+        ingress.picture.remove("a")
+        for _ in range(3):
+            assert await place.lifeline.wait(asyncio.sleep(0.3, "item")) == "item"
+        ingress.picture.add("a")
+        assert await place.lifeline.wait(asyncio.sleep(1.0, "item")) == "item"
+
+
+async def test_streams_of_a_replica_that_was_seen_dead_are_given_up_at_once() -> None:
+    ingress = Ingress()
+    ingress.picture.add("a")
+    with ingress.placing.place(request()) as place:
+        ingress.placing.evict("a")
+        with pytest.raises(TimeoutError):
+            await place.lifeline.wait(asyncio.sleep(0.05))
 
 
 async def test_a_roster_without_a_replica_gives_its_streams_up() -> None:
