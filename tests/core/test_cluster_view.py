@@ -182,3 +182,26 @@ def test_a_verifier_uses_drafters_of_its_own_models_only() -> None:
     for name, fingerprints in (("a", ours), ("b", theirs)):
         view.register(DrafterRecord(name, "n1", (f"unix:/{name}",), (), "e", fingerprints), 0.0)
     assert view.choose("n1", 0.0, theirs).endpoints == ("unix:/b",)
+
+
+def test_a_delta_that_changes_nothing_is_no_event_but_a_sign_of_life() -> None:
+    view = with_verifier()
+    num_events = view.num_events
+    assert view.apply(delta(2), 2.0) is DeltaReply.OK
+    assert view.num_events == num_events
+    assert view.apply(delta(3, b"b"), 2.5) is DeltaReply.OK
+    assert view.num_events == num_events + 1
+    assert [known.replica_id for known in view.records(5.0)] == ["v"]
+
+
+def test_the_roster_changes_with_records_and_removals_and_when_it_is_complete() -> None:
+    view = ClusterView(0.0, timeout_s=3.0, epoch="d")
+    view.register(VerifierRecord("v", "n1", "e"), 0.0)
+    view.apply(delta(1, b"a", snapshot=True), 0.0)
+    assert view.num_roster_changes == 1
+    view.tick(2.0)
+    assert view.num_roster_changes == 1
+    view.tick(3.0)
+    assert view.num_roster_changes == 2
+    view.tick(3.5)
+    assert view.num_roster_changes == 3

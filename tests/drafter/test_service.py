@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,18 @@ import torch
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DrafterServiceConfig, parse_config
+from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport
 from dspine_cluster.drafter.service import DrafterService, num_pool_pages
 from dspine_cluster.errors import ChannelClosedError, ChannelError, ConfigError, EngineStoppedError
 from dspine_cluster.models.drafter_weights import read_drafter_config
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Close, Draft, Message, Need, Open, Opened, Proposals
+from dspine_cluster.transport.messages import Close, Draft, Message, Need, Open, Opened, Proposals, join_keys
 from dspine_cluster.transport.socket import connect, parse_endpoint
 from tests.drafter.harness import DRAFTER, VERIFIER, assert_proposals, features_of, item_of
 from tests.models.drafter_cases import random_block, random_drafter, small_config
 
 SECRET = "a secret of an application"
+KEYS = [bytes([number]) * 16 for number in range(3)]
 
 
 @pytest.fixture
@@ -204,3 +207,21 @@ def test_impossible_configurations_are_refused_by_key(changes: dict[str, object]
     (key,) = changes
     with pytest.raises(ConfigError, match=key):
         parse_config(DrafterServiceConfig, {"endpoints": ["tcp:127.0.0.1:0"], **changes})
+
+
+def test_a_report_tells_open_requests_and_an_end(start: Callable[[], DrafterService]) -> None:
+    service = start()
+    assert service.take_report() == ReplicaReport(ReplicaLoad())
+    channel = open_channel(service.endpoints[0])
+    block = random_block(small_config(), 50)
+    ask(channel, Open(1, join_keys(KEYS)), features_of(block, 1, 0, 50), Draft([item_of(block, 1)]))
+    assert service.take_report().load.running_requests == 1
+    added = set[bytes]()
+    deadline_s = time.monotonic() + 10.0
+    while added != set(KEYS):
+        assert time.monotonic() < deadline_s
+        added |= service.take_report().added
+    channel.close()
+    service.stop()
+    with pytest.raises(EngineStoppedError):
+        service.take_report()

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -282,3 +284,38 @@ async def test_restorable_prefixes_are_reported_once_as_they_come(loaded: Loaded
     root = verifier_root(loaded.hello.target, CONFIG.engine.dtype, "")
     assert added <= set(page_keys([*request.prompt_ids, *tokens_of(first)], root))
     assert (removed, later, snapshot) == (set(), (set(), set()), added)
+
+
+async def test_a_report_counts_every_request_once_though_the_loop_is_in_a_long_pass(
+    loaded: LoadedVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = threading.Event()
+    forward = loaded.engine.forward
+
+    def wait_then_forward(*args: Any) -> Any:
+        assert may_go_on.wait(20.0)
+        return forward(*args)
+
+    monkeypatch.setattr(loaded.engine, "forward", wait_then_forward)
+    requests = [replace(make_request(max_tokens=4), request_id=f"r{number}") for number in range(6)]
+    with running(loaded) as service:
+        streams = [asyncio.create_task(collect(service, request)) for request in requests]
+        await until(lambda: len(service._sinks) == 6)
+        report = service.take_report()
+        assert report.load.running_requests + report.load.waiting_requests == 6
+        assert report.load.queued_tokens == sum(len(request.prompt_ids) for request in requests)
+        assert sorted(report.admitted) == [request.request_id for request in requests]
+        may_go_on.set()
+        await asyncio.gather(*streams)
+        await until(lambda: service.take_report().load.running_requests == 0)
+        report = service.take_report()
+        assert (report.load.waiting_requests, report.load.queued_tokens, report.admitted) == (0, 0, ())
+        assert report.load.prefill_tokens_per_s > 0
+
+
+async def test_a_report_of_an_engine_that_has_ended_is_an_error(loaded: LoadedVerifier) -> None:
+    with running(loaded) as service:
+        service.take_report()
+        service.stop()
+        with pytest.raises(EngineStoppedError):
+            service.take_report()
