@@ -93,7 +93,7 @@ class DraftingConfig:
     late_factor: float = 2.0
     """A draft is late after this many moving averages of the draft time, or one plain step if that is longer."""
     first_deadline_s: float = 1.0
-    """How long the first drafts of a connection may take, before an average is known."""
+    """How long a new connection may bring no draft at all before this counts as failing; rounds do not wait for it."""
     breaker_failures: int = 5
     """Consecutive late rounds after which a drafter rests."""
     breaker_rest_s: float = 2.0

@@ -15,7 +15,8 @@ from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Float32Array, Int32Array, Opened, Proposals
 from dspine_cluster.types import SamplingParams
 
-_REMEMBERED_ASKS = 4
+_REMEMBERED_ASKS = 64
+"""More rounds than pass before a new drafter's first answer, which tells how long its drafts take."""
 _MAX_MASS_ERROR = 1e-3
 """How far a float32 distribution may be from a sum of 1."""
 
@@ -87,7 +88,7 @@ class Attachment:
     max_context_tokens: int | None = None
     """How many of the newest positions the drafter keeps; None until it has answered `Open`."""
     asked_at_s: dict[int, float] = field(default_factory=dict)
-    """When the drafts of the last few rounds were asked for, by round: late ones are measured too."""
+    """When the drafts of the last rounds were asked for, by round: late ones are measured too."""
     block: DraftedBlock | None = None
     refusal: Fallback | None = None
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
+from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.models.config import TargetConfig, parse_target_config
@@ -216,6 +219,19 @@ def engine_config(**settings: int) -> EngineConfig:
         "max_batch_tokens": 256,
     }
     return EngineConfig(**(values | settings))
+
+
+def time_passes(
+    monkeypatch: pytest.MonkeyPatch, harness: LoopHarness, pass_s: Callable[[int], float]
+) -> None:
+    """Let every pass take `pass_s(number of its tokens)` on the harness's clock."""
+    forward = harness.engine.forward
+
+    def timed(blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
+        harness.clock.now_s += pass_s(sum(len(segment.tokens) for segment in (*blocks, *chunks)))
+        return forward(blocks, chunks)
+
+    monkeypatch.setattr(harness.engine, "forward", timed)
 
 
 class LoopHarness:

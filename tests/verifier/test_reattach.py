@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from math import inf
+from statistics import median
 
 import pytest
 
 from dspine_cluster.config import DraftingConfig
 from dspine_cluster.core.page_hash import page_keys
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.transport.messages import Close, Draft, Features, Message, Open, Opened
+from dspine_cluster.transport.messages import Close, Draft, Features, Message, Open, Opened, Proposals
 from dspine_cluster.verifier.attachments import Fallback
 from tests.verifier.harness import (
     FEATURE_SIZE,
     LoopHarness,
     ScriptedChannel,
+    VirtualClock,
     dense_config,
     make_request,
     random_prompts,
     random_target,
+    time_passes,
 )
 
 NUM_REQUESTS = 64
 ROW_BYTES = 4 * FEATURE_SIZE
 BUDGET_BYTES = 40 * ROW_BYTES
 TAIL_TOKENS = 48
+PLAIN_S = 0.0125
+VERIFIED_TOKEN_S = 7e-5
+DRAFT_S = 0.006
+ROW_S = 5e-5
+NUM_BEFORE, NUM_AFTER = 10, 40
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +68,28 @@ class Drafter(ScriptedChannel):
         return sent
 
 
-def decoding_harness(target: TargetModel, drafter: Drafter, num_requests: int = NUM_REQUESTS) -> LoopHarness:
-    """All requests decode with `drafter`."""
-    drafting = DraftingConfig(attach_tokens=TAIL_TOKENS, repair_bytes_per_step=BUDGET_BYTES)
-    harness = LoopHarness(
+def make_harness(
+    target: TargetModel, num_requests: int = NUM_REQUESTS, budget_bytes: int = BUDGET_BYTES
+) -> LoopHarness:
+    return LoopHarness(
         target,
-        drafting=drafting,
+        drafting=DraftingConfig(attach_tokens=TAIL_TOKENS, repair_bytes_per_step=budget_bytes),
         pool_tokens=1 << 15,
         max_running_requests=num_requests,
         max_batch_tokens=2048,
     )
-    harness.loop.drafters.connect("first", drafter)
+
+
+def submit_all(harness: LoopHarness, num_requests: int = NUM_REQUESTS) -> None:
     for uid, prompt in enumerate(random_prompts(num_requests, seed=3, max_length=4)):
         harness.submit(uid, make_request(prompt * 30, max_tokens=150))
+
+
+def decoding_harness(target: TargetModel, drafter: Drafter, num_requests: int = NUM_REQUESTS) -> LoopHarness:
+    """All requests decode with `drafter`."""
+    harness = make_harness(target, num_requests)
+    harness.loop.drafters.connect("first", drafter)
+    submit_all(harness, num_requests)
     while any(len(result.outputs) < 2 for result in harness.results.values()):
         harness.step()
     return harness
@@ -102,6 +121,105 @@ def test_no_step_sends_more_old_features_than_its_budget_and_all_requests_go_on(
     assert num_steps >= NUM_REQUESTS * TAIL_TOKENS * ROW_BYTES // BUDGET_BYTES // 2
     assert harness.loop.drafters.fallbacks[Fallback.JOINING] > NUM_REQUESTS
     assert set(harness.loop.drafters.fallbacks) <= {Fallback.LOST, Fallback.JOINING}
+
+
+@dataclass
+class Batch:
+    """Drafts that are made together."""
+
+    start_s: float
+    answers: dict[int, Message] = field(default_factory=dict)
+    """By uid: a request's newest draft replaces older ones until the batch has begun."""
+
+
+class Worker(Drafter):
+    """Takes time, as a thread of its own would: for each row of features and for each batch of drafts."""
+
+    def __init__(self, clock: VirtualClock, *, delay_s: float = 0.0) -> None:
+        """`delay_s` is what the first batch takes longer than others; after infinity nothing is drafted."""
+        super().__init__()
+        self._clock = clock
+        self._delay_s = delay_s
+        self._free_at_s = clock.now_s
+        self._batches: deque[Batch] = deque()
+        self._opened: deque[tuple[float, Message]] = deque()
+        self.is_stopped = False
+
+    @property
+    def next_answer_s(self) -> float:
+        if self.is_stopped or self.is_lost:
+            return inf
+        ends_s = [time_s for time_s, _ in self._opened] + [batch.start_s + DRAFT_S for batch in self._batches]
+        return min(ends_s, default=inf)
+
+    def send(self, message: Message, *, bulk: bool = False) -> bool:
+        now_s = self._clock.now_s
+        self._free_at_s = max(self._free_at_s, now_s)
+        has_waiting_batch = bool(self._batches) and self._batches[-1].start_s > now_s
+        if isinstance(message, Features):
+            work_s = ROW_S * message.num_bytes / ROW_BYTES
+            self._free_at_s += work_s
+            if has_waiting_batch:
+                self._batches[-1].start_s += work_s
+        elif isinstance(message, Draft) and not has_waiting_batch:
+            self._batches.append(Batch(self._free_at_s + self._delay_s))
+            self._free_at_s += self._delay_s + DRAFT_S
+            self._delay_s = 0.0
+        sent = super().send(message, bulk=bulk)
+        for answer in self._inbox:
+            if isinstance(answer, Proposals):
+                self._batches[-1].answers[answer.uids[0]] = answer
+            else:
+                self._opened.append((self._free_at_s, answer))
+        self._inbox.clear()
+        return sent
+
+    def receive(self) -> list[Message]:
+        while self.next_answer_s <= self._clock.now_s:
+            if self._opened and self._opened[0][0] <= self._clock.now_s:
+                self._inbox.append(self._opened.popleft()[1])
+            else:
+                self._inbox += self._batches.popleft().answers.values()
+        return super().receive()
+
+
+def timed_step_s(harness: LoopHarness, drafters: list[Worker]) -> float:
+    """Run one pass, the wait for drafts before it included; how long both took."""
+    started_s = harness.clock.now_s
+    while (wait_s := harness.loop.step()) is not None:
+        answer_s = min(drafter.next_answer_s for drafter in drafters)
+        harness.clock.now_s = min(harness.clock.now_s + wait_s, answer_s)
+    return harness.clock.now_s - started_s
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.9, inf], ids=["quick", "slow at first", "silent"])
+@pytest.mark.parametrize("stops", [False, True], ids=["killed", "stopped"])
+def test_no_step_takes_more_than_twice_the_median(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch, stops: bool, delay_s: float
+) -> None:
+    """In virtual time, with the ratios of drafts, features, plain steps and full blocks on a GPU."""
+    harness = make_harness(target, budget_bytes=4 * BUDGET_BYTES)
+    time_passes(monkeypatch, harness, lambda num_tokens: PLAIN_S + VERIFIED_TOKEN_S * num_tokens)
+    first = Worker(harness.clock)
+    harness.loop.drafters.connect("first", first)
+    submit_all(harness)
+    while len(harness.loop.streams.decoding) < NUM_REQUESTS:
+        timed_step_s(harness, [first])
+    steps_s = [timed_step_s(harness, [first]) for _ in range(NUM_BEFORE)]
+    assert harness.loop.metrics.verified_tokens_total > NUM_BEFORE / 2 * 15 * NUM_REQUESTS
+    second = Worker(harness.clock, delay_s=delay_s)
+    harness.loop.drafters.connect("second", second)
+    if stops:
+        first.is_stopped = True
+    else:
+        first.close()
+    for number in range(NUM_AFTER):
+        before = {uid: len(result.token_ids) for uid, result in harness.results.items()}
+        steps_s.append(timed_step_s(harness, [first, second]))
+        assert steps_s[-1] <= 2 * median(steps_s[:NUM_BEFORE]), f"step {number} after the loss"
+        now = {uid: len(result.token_ids) for uid, result in harness.results.items()}
+        assert all(now[uid] > before[uid] for uid in now), "every request decodes in every step"
+    assert second.num_drafted == NUM_REQUESTS
 
 
 def test_the_last_features_come_first_and_the_rest_follows_until_all_are_there(target: TargetModel) -> None:
