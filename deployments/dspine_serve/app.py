@@ -16,6 +16,8 @@ from dspine_serve.ingress import Ingress, IngressConfig
 from dspine_serve.router import PinnedRouter
 from dspine_serve.verifier import Verifier
 
+_MAX_FOLLOWERS = 8192
+"""Calls that the directory takes at a time: it keeps one of every verifier and ingress."""
 _MAX_QUEUED_REQUESTS = 1024
 """Waiting in one proxy or ingress for a replica; the next ones are told to come back later."""
 _BACKPRESSURE = {"status_code": 429, "retry_after_s": 2.0}
@@ -30,6 +32,7 @@ def build(args: AppArgs) -> Application:
     directory = _deploy(
         Directory,
         args.directory,
+        max_ongoing_requests=_MAX_FOLLOWERS,
         graceful_shutdown_timeout_s=_STOP_TIMEOUT_S,
         # It is called several times a second.
         logging_config={"enable_access_log": False},
@@ -67,12 +70,14 @@ def build(args: AppArgs) -> Application:
     return ingress.bind(config, directory, verifier, drafter)
 
 
-def _deploy(replica: type, args: ReplicaArgs, **options: Any) -> Any:
+def _deploy(
+    replica: type, args: ReplicaArgs, max_ongoing_requests: int = MAX_ONGOING_REQUESTS, **options: Any
+) -> Any:
     return serve.deployment(
         replica,
         name=replica.__name__,
         num_replicas=args.num_replicas,
-        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        max_ongoing_requests=max_ongoing_requests,
         max_queued_requests=_MAX_QUEUED_REQUESTS,
         backpressure_config=_BACKPRESSURE,
         health_check_period_s=_HEALTH_CHECK_PERIOD_S,
