@@ -31,8 +31,13 @@ _APP = "dspine"
 _HOST = "127.0.0.1"
 _STORE_BYTES = 80 * 2**20
 _STATS_TIMEOUT_S = 30.0
-_NODE_SETTINGS = {"health_check_period_ms": 1000, "health_check_failure_threshold": 10}
-"""A killed node is noticed in ten seconds instead of fifteen, a stopped one after as many checks that time out."""
+_NODE_SETTINGS = {
+    # A killed node is noticed after ten seconds instead of fifteen.
+    "health_check_period_ms": 1000,
+    "health_check_failure_threshold": 10,
+    # Replicas are as urgent as whatever else this machine does; Ray would have them wait for it.
+    "worker_niceness": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Sixteen streams at once, and what each came to."""
+"""Many streams at once, and what each came to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,10 +10,9 @@ from threading import Event
 
 import openai
 
-NUM_STREAMS = 16
-MAX_TOKENS = 256
-_TIMEOUT_S = 300.0
-_TOPICS = ("a tiny otter", "a clever fox", "an old clock", "a busy city")
+from tests.serve.stories import MAX_TOKENS, Story
+
+TIMEOUT_S = 400.0
 
 
 @dataclass(frozen=True)
@@ -32,42 +31,40 @@ class Burst:
         Raises:
             openai.APIError: a stream ended with an error.
         """
-        return [future.result(_TIMEOUT_S) for future in self.futures]
+        return [future.result(TIMEOUT_S) for future in self.futures]
 
     def errors(self) -> list[openai.APIError]:
         """The errors of those streams that ended with one, once all have ended."""
-        found = [future.exception(_TIMEOUT_S) for future in self.futures]
+        found = [future.exception(TIMEOUT_S) for future in self.futures]
         return [error for error in found if isinstance(error, openai.APIError)]
 
 
 @contextmanager
-def streaming(url: str) -> Iterator[Burst]:
-    """Half of the streams are greedy, half are sampled with a seed. All have begun when the context is entered."""
+def streaming(url: str, stories: Sequence[Story]) -> Iterator[Burst]:
+    """A stream for each story. All have begun when the context is entered."""
     with (
-        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=_TIMEOUT_S) as client,
-        ThreadPoolExecutor(NUM_STREAMS) as pool,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S) as client,
+        ThreadPoolExecutor(len(stories)) as pool,
     ):
-        begun = [Event() for _ in range(NUM_STREAMS)]
-        futures = [pool.submit(_stream, client, number, event) for number, event in enumerate(begun)]
-        for future, event in zip(futures, begun, strict=True):
-            if not event.wait(_TIMEOUT_S):
+        begun = [Event() for _ in stories]
+        futures = [
+            pool.submit(_stream, client, story, event) for story, event in zip(stories, begun, strict=True)
+        ]
+        for event in begun:
+            if not event.wait(TIMEOUT_S):
                 raise TimeoutError("a stream did not begin")
-            if future.done():
-                future.result()
         yield Burst(futures)
 
 
-def _stream(client: openai.OpenAI, number: int, begun: Event) -> str:
-    is_greedy = number % 2 == 0
-    prompt = f"Please write a tale, number {number}, about {_TOPICS[number % len(_TOPICS)]}."
+def _stream(client: openai.OpenAI, story: Story, begun: Event) -> str:
     text = ""
     try:
         stream = client.chat.completions.create(
             model="miniature",
-            messages=[{"role": "user", "content": prompt}],
+            messages=[{"role": "user", "content": story.prompt}],
             max_tokens=MAX_TOKENS,
-            temperature=0 if is_greedy else 1,
-            seed=None if is_greedy else number,
+            temperature=0 if story.seed is None else 1,
+            seed=story.seed,
             stream=True,
             extra_body={"ignore_eos": True},
         )
