@@ -18,7 +18,7 @@ from dspine_serve.pins import Pin
 _logger = logging.getLogger(__name__)
 
 _SHUN_S = 1.0
-_DOUBT_S = 2.0
+_DOUBT_S = 5.0
 """How long a replica that is gone from the picture may be silent towards a stream. One that only was too busy to tell
 the directory of itself goes on sending, and soon registers again."""
 
