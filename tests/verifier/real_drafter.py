@@ -14,7 +14,7 @@ from dspine_cluster.models.drafter_init import build_drafter, build_feature_proj
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.local import pair
-from dspine_cluster.transport.messages import PROTOCOL_VERSION, Draft, Hello, Message
+from dspine_cluster.transport.messages import PROTOCOL_VERSION, Draft, Hello, Message, Open
 from tests.verifier.harness import MASK
 
 VERIFIER = Hello(PROTOCOL_VERSION, "verifier", "target", "drafter", "tokenizer", "1")
@@ -39,7 +39,7 @@ class DrivenChannel:
 
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         sent = self._verifier.send(message, bulk=bulk)
-        if isinstance(message, Draft):
+        if isinstance(message, Open | Draft):
             while self._loop.step():
                 pass
         return sent
