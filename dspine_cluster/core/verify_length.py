@@ -2,35 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """One request's drafted block, as the decision sees it."""
+    """One request's part in a pass, as the decision sees it."""
 
     uid: int
     num_proposals: int
-    """Proposals at hand, already bounded by what the request can still use."""
+    """Proposals at hand, already bounded by what the request can still use; 0 for one that decodes plainly."""
     confidences: Sequence[float]
-    """The drafter's probability of each proposal given the ones before it."""
+    """The drafter's untempered probabilities, one a proposal. A policy that looks at them needs the largest of each
+    position's row, which is a function of the proposals before; see `core.verify_walk`."""
+    is_greedy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PassLoad:
+    """What a pass holds beside the blocks it decodes."""
+
+    num_prefill_tokens: int = 0
+    num_kv_tokens: int = 0
+    """Cached tokens that its requests attend to, together."""
+    max_verified_tokens: int = maxsize
+    """Proposals that fit into the pass. Whoever lowers verify lengths after they were chosen biases sampled output."""
+
+
+NO_LOAD = PassLoad()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOutcome:
+    """What a pass gave one request."""
+
+    uid: int
+    num_verified: int
+    num_accepted: int
+    """As the target decided, before the request's end cut anything off."""
 
 
 class VerifyLengthPolicy(Protocol):
-    """Decides verify lengths for the blocks of one round."""
+    """Decides verify lengths for the blocks of one round, and what is drafted for at all.
+
+    A policy that learns is told what came of it; the others inherit that they need nothing.
+    """
 
     @property
     def wants_drafts(self) -> bool:
         """Whether drafts are worth asking for at all."""
 
-    def choose(self, blocks: Sequence[BlockView]) -> list[int]:
+    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
         """A verify length per block, from 0 to its `num_proposals`."""
+
+    def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
+        """Those of the requests whose round has ended that are drafted for next; the others wait for nothing."""
+        return uids if self.wants_drafts else ()
+
+    def note_drafts(self, num_blocks: int, taken_s: float) -> None:
+        """The drafts of `num_blocks` requests came `taken_s` after they were asked for together."""
+        return
+
+    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
+        """A pass has ended; `load` is what it held in truth."""
+        return
+
+    def forget(self, uid: int) -> None:
+        """A request has ended."""
+        return
 
 
 @dataclass(frozen=True, slots=True)
-class FixedVerifyLength:
+class FixedVerifyLength(VerifyLengthPolicy):
     """Checks up to `length` proposals of every block; 0 decodes plainly."""
 
     length: int
@@ -39,5 +85,5 @@ class FixedVerifyLength:
     def wants_drafts(self) -> bool:
         return self.length > 0
 
-    def choose(self, blocks: Sequence[BlockView]) -> list[int]:
+    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
         return [min(self.length, block.num_proposals) for block in blocks]

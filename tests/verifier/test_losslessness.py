@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from dspine_cluster.core.verify_length import BlockView, FixedVerifyLength, VerifyLengthPolicy
+from dspine_cluster.core.verify_length import (
+    NO_LOAD,
+    BlockView,
+    FixedVerifyLength,
+    PassLoad,
+    VerifyLengthPolicy,
+)
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.messages import DraftItem
@@ -40,7 +46,7 @@ RULED = SamplingParams(
 )
 
 
-class RandomVerifyLength:
+class RandomVerifyLength(VerifyLengthPolicy):
     """Changes at every round, zero included."""
 
     wants_drafts = True
@@ -48,7 +54,7 @@ class RandomVerifyLength:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def choose(self, blocks: Sequence[BlockView]) -> list[int]:
+    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
         return [self._random.randint(0, block.num_proposals) for block in blocks]
 
 
