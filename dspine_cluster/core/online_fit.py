@@ -1,0 +1,62 @@
+"""Linear regression that learns from one observation after the other and follows what drifts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FitSettings:
+    """How fast a fit follows, and what it takes for noise. All in relation to the observed values."""
+
+    drift: float = 2e-5
+    """Share of the prior variance that each coefficient may wander between two observations."""
+    first_noise: float = 0.1
+    """Relative standard deviation of an observation, before it is learnt."""
+    min_noise: float = 0.02
+    noise_weight: float = 0.02
+    """Weight of an observation in the learnt noise."""
+    outlier_deviations: float = 3.0
+    """A residual counts as no more than this many standard deviations."""
+
+
+DEFAULT_FIT = FitSettings()
+
+
+class OnlineFit:
+    """A Kalman filter over coefficients that wander at random: recursive least squares of relative errors.
+
+    What the observations do not touch keeps its value, however long ago it was learnt.
+    """
+
+    def __init__(self, prior_stds: Sequence[float], settings: FitSettings = DEFAULT_FIT) -> None:
+        """Coefficients start at 0 with these standard deviations, in units of the observed values."""
+        size = len(prior_stds)
+        self.coefficients = [0.0] * size
+        self._settings = settings
+        self._drifts = [settings.drift * std * std for std in prior_stds]
+        self._covariance = [[std * std * (i == j) for j in range(size)] for i, std in enumerate(prior_stds)]
+        self._noise = settings.first_noise**2
+
+    def predict(self, features: Sequence[float]) -> float:
+        return sum(c * x for c, x in zip(self.coefficients, features, strict=True))
+
+    def note(self, features: Sequence[float], value: float) -> None:
+        """Take in a positive `value` that was observed at `features`."""
+        assert value > 0.0
+        settings = self._settings
+        error = 1.0 - self.predict(features) / value
+        row = [(i, x / value) for i, x in enumerate(features) if x]
+        spread = [sum(line[i] * x for i, x in row) for line in self._covariance]
+        variance = sum(x * spread[i] for i, x in row) + self._noise
+        limit = settings.outlier_deviations * variance**0.5
+        surprise = min(error * error / variance, settings.outlier_deviations**2)
+        step = max(-limit, min(error, limit)) / variance
+        self.coefficients = [c + s * step for c, s in zip(self.coefficients, spread, strict=True)]
+        for i, (line, drift) in enumerate(zip(self._covariance, self._drifts, strict=True)):
+            share = spread[i] / variance
+            self._covariance[i] = [p - share * s for p, s in zip(line, spread, strict=True)]
+            self._covariance[i][i] += drift
+        grown = self._noise * (1.0 + settings.noise_weight * (surprise - 1.0))
+        self._noise = max(grown, settings.min_noise**2)

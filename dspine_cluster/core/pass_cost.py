@@ -1,0 +1,136 @@
+"""What a pass through the target and what a batch of drafts take, learnt from those that ran."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from sys import maxsize
+
+from dspine_cluster.core.online_fit import DEFAULT_FIT, FitSettings, OnlineFit
+
+_KNOTS = (0, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Token counts at which the time for one token more may change."""
+_KNOT_SCALES = (8, *_KNOTS[1:])
+_FEW_TOKENS = 32
+_REQUEST_TOKENS = 1.0
+_KV_TOKENS = 1 / 2000
+_PREFILL_TOKENS = 0.25
+"""What a request, a cached token and a prompt token may cost beside the tokens that pass, in tokens: priors."""
+_FEW_BLOCKS = 32
+_MIN_SHARE = 0.1
+"""No prediction is below this share of the shortest time that was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """The time of a pass as a function of its tokens: piecewise linear and never falling, with the steps that padding
+    to `buckets` makes."""
+
+    starts: Sequence[int]
+    values_s: Sequence[float]
+    """At `starts`."""
+    slopes_s: Sequence[float]
+    """Seconds a token, from each start to the next."""
+    min_s: float
+    buckets: Sequence[int]
+
+    def seconds(self, num_tokens: int) -> float:
+        buckets = self.buckets
+        if buckets and num_tokens <= buckets[-1]:
+            num_tokens = buckets[bisect_left(buckets, num_tokens)]
+        i = bisect_right(self.starts, num_tokens) - 1
+        return max(self.min_s, self.values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i]))
+
+    def stretch(self, num_tokens: int) -> tuple[int, float]:
+        """Up to where every token more costs the same as from `num_tokens` on, and how many seconds."""
+        buckets = self.buckets
+        if buckets and num_tokens <= buckets[-1]:
+            return buckets[bisect_left(buckets, num_tokens)], 0.0
+        i = bisect_right(self.starts, num_tokens)
+        return self.starts[i] if i < len(self.starts) else maxsize, self.slopes_s[i - 1]
+
+    def edges(self, first: int, last: int) -> Iterator[int]:
+        """Token counts above `first` and up to `last` that are the best of their kind: full buckets, and where the
+        slope changes."""
+        last_bucket = self.buckets[-1] if self.buckets else 0
+        for edge in (*self.buckets, *(start for start in self.starts if start > last_bucket)):
+            if first < edge < last:
+                yield edge
+        if last > first:
+            yield last
+
+
+class PassCost:
+    """t(num_requests, num_tokens, num_prefill_tokens, num_kv_tokens), linear in all but the tokens.
+
+    Beyond what was seen the last slope goes on, so that a length never tried looks no worse than its neighbours.
+    """
+
+    def __init__(self, buckets: Sequence[int] = (), settings: FitSettings = DEFAULT_FIT) -> None:
+        """`buckets` are the sizes, ascending, to which the engine pads the tokens of a pass; larger ones are not
+        padded."""
+        self._buckets = tuple(buckets)
+        self._settings = settings
+        self._fit: OnlineFit | None = None
+        self._shortest_s = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a pass has been noted yet."""
+        return self._fit is not None
+
+    def note(
+        self,
+        *,
+        num_requests: int,
+        num_tokens: int,
+        num_prefill_tokens: int,
+        num_kv_tokens: int,
+        taken_s: float,
+    ) -> None:
+        """A pass took `taken_s`; `num_tokens` includes those of its prompt chunks."""
+        if self._fit is None:
+            token_s = taken_s / max(num_tokens, _FEW_TOKENS)
+            others_s = [token_s * tokens for tokens in (_REQUEST_TOKENS, _KV_TOKENS, _PREFILL_TOKENS)]
+            ramps_s = [token_s / 2 * scale for scale in _KNOT_SCALES]
+            self._fit = OnlineFit([taken_s, *others_s, *ramps_s], self._settings)
+            self._shortest_s = taken_s
+        self._shortest_s = min(self._shortest_s, taken_s)
+        padded = next((b for b in self._buckets if b >= num_tokens), num_tokens)
+        ramps = [max(0, padded - knot) / scale for knot, scale in zip(_KNOTS, _KNOT_SCALES, strict=True)]
+        self._fit.note([1.0, num_requests, num_kv_tokens, num_prefill_tokens, *ramps], taken_s)
+
+    def curve(self, *, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int) -> CostCurve:
+        """The time over the number of tokens, the rest given. A pass must have been noted."""
+        assert self._fit is not None
+        constant, request, kv, prefill, *ramps = self._fit.coefficients
+        value = constant + request * num_requests + kv * num_kv_tokens + prefill * num_prefill_tokens
+        values: list[float] = []
+        slopes: list[float] = []
+        slope = 0.0
+        for i, (knot, scale, ramp) in enumerate(zip(_KNOTS, _KNOT_SCALES, ramps, strict=True)):
+            if i:
+                value += slopes[-1] * (knot - _KNOTS[i - 1])
+            slope += ramp / scale
+            values.append(value)
+            slopes.append(max(0.0, slope))
+        return CostCurve(_KNOTS, values, slopes, _MIN_SHARE * self._shortest_s, self._buckets)
+
+
+class DraftCost:
+    """The time from asking for a batch of drafts to having them, linear in their number. 0 before any has come."""
+
+    def __init__(self, settings: FitSettings = DEFAULT_FIT) -> None:
+        self._settings = settings
+        self._fit: OnlineFit | None = None
+
+    def note(self, num_blocks: int, taken_s: float) -> None:
+        if self._fit is None:
+            self._fit = OnlineFit([taken_s, taken_s], self._settings)
+        self._fit.note([1.0, num_blocks / _FEW_BLOCKS], taken_s)
+
+    def seconds(self, num_blocks: int) -> float:
+        if self._fit is None or num_blocks == 0:
+            return 0.0
+        return max(0.0, self._fit.predict([1.0, num_blocks / _FEW_BLOCKS]))

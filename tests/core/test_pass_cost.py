@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
+
+Seconds = Callable[[int, int, int], float]
+"""Of requests, tokens and K/V tokens."""
+
+
+def roofline_s(num_requests: int, num_tokens: int, num_kv_tokens: int) -> float:
+    return 0.001 + max(0.0125, 7e-5 * num_tokens) + 3.5e-5 * num_requests + 1.5e-8 * num_kv_tokens
+
+
+def learn(cost: PassCost, seconds: Seconds, *, num: int = 400, noise: float = 0.0) -> None:
+    random = Random(0)
+    for _ in range(num):
+        num_requests = random.choice([1, 2, 4, 8, 16, 32, 64])
+        num_tokens = num_requests * random.randint(1, 16)
+        num_kv_tokens = num_requests * random.randint(100, 3000)
+        taken_s = seconds(num_requests, num_tokens, num_kv_tokens) * random.lognormvariate(0.0, noise)
+        cost.note(
+            num_requests=num_requests,
+            num_tokens=num_tokens,
+            num_prefill_tokens=0,
+            num_kv_tokens=num_kv_tokens,
+            taken_s=taken_s,
+        )
+
+
+def curve(cost: PassCost, num_requests: int, num_kv_tokens: int | None = None) -> CostCurve:
+    kv = num_requests * 1500 if num_kv_tokens is None else num_kv_tokens
+    return cost.curve(num_requests=num_requests, num_prefill_tokens=0, num_kv_tokens=kv)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("num_requests", "num_tokens"), [(1, 1), (1, 16), (8, 8), (8, 128), (64, 64), (64, 700)]
+)
+def test_a_roofline_is_learnt(noise: float, num_requests: int, num_tokens: int) -> None:
+    cost = PassCost()
+    learn(cost, roofline_s, noise=noise)
+    expected = roofline_s(num_requests, num_tokens, num_requests * 1500)
+    assert curve(cost, num_requests).seconds(num_tokens) == pytest.approx(expected, rel=0.1)
+
+
+def test_the_steps_of_buckets_are_learnt() -> None:
+    buckets = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+    def padded_s(num_requests: int, num_tokens: int, num_kv_tokens: int) -> float:
+        return 0.002 + 1e-4 * next(b for b in buckets if b >= num_tokens)
+
+    cost = PassCost(buckets)
+    learn(cost, padded_s)
+    of_eight = curve(cost, 8)
+    assert of_eight.seconds(33) == of_eight.seconds(64) == pytest.approx(padded_s(8, 64, 0), rel=0.03)
+    assert of_eight.seconds(65) == pytest.approx(padded_s(8, 65, 0), rel=0.03)
+
+
+def test_prompt_tokens_may_cost_something_else() -> None:
+    cost = PassCost()
+    random = Random(0)
+    for _ in range(200):
+        num_prefill_tokens = random.choice([0, 0, 64, 256, 512])
+        num_tokens = num_prefill_tokens + random.randint(1, 128)
+        taken_s = 0.005 + 2e-4 * num_tokens - 1e-4 * num_prefill_tokens
+        cost.note(
+            num_requests=8,
+            num_tokens=num_tokens,
+            num_prefill_tokens=num_prefill_tokens,
+            num_kv_tokens=0,
+            taken_s=taken_s,
+        )
+    with_prompt = cost.curve(num_requests=8, num_prefill_tokens=512, num_kv_tokens=0)
+    assert with_prompt.seconds(520) == pytest.approx(0.005 + 2e-4 * 520 - 1e-4 * 512, rel=0.05)
+    assert curve(cost, 8, 0).seconds(100) == pytest.approx(0.025, rel=0.05)
+
+
+def test_beyond_what_was_seen_the_last_slope_goes_on() -> None:
+    cost = PassCost()
+    learn(cost, lambda requests, tokens, kv: 0.001 + 1e-4 * tokens)
+    assert curve(cost, 8).seconds(2000) == pytest.approx(0.201, rel=0.1)
+
+
+durations = st.lists(st.tuples(st.integers(1, 600), st.floats(1e-4, 1.0)), min_size=1, max_size=20)
+
+
+@given(durations, st.sampled_from([(), (4, 16, 64)]))
+def test_no_pass_is_predicted_to_get_faster_by_more_tokens(
+    passes: list[tuple[int, float]], buckets: Sequence[int]
+) -> None:
+    cost = PassCost(buckets)
+    for num_tokens, taken_s in passes:
+        cost.note(
+            num_requests=1, num_tokens=num_tokens, num_prefill_tokens=0, num_kv_tokens=0, taken_s=taken_s
+        )
+    times = [curve(cost, 1).seconds(num_tokens) for num_tokens in range(1, 1500, 7)]
+    assert times == sorted(times)
+    assert times[0] > 0.0
+
+
+@given(durations, st.sampled_from([(), (4, 16, 64)]), st.integers(1, 1200))
+def test_within_a_stretch_every_token_costs_the_same(
+    passes: list[tuple[int, float]], buckets: Sequence[int], first: int
+) -> None:
+    cost = PassCost(buckets)
+    for num_tokens, taken_s in passes:
+        cost.note(
+            num_requests=1, num_tokens=num_tokens, num_prefill_tokens=0, num_kv_tokens=0, taken_s=taken_s
+        )
+    of_one = curve(cost, 1)
+    until, token_s = of_one.stretch(first)
+    last = min(until, first + 100)
+    start_s = of_one.seconds(first)
+    if start_s > of_one.min_s:
+        assert of_one.seconds(last) == pytest.approx(start_s + (last - first) * token_s)
+
+
+def test_edges_are_full_buckets_and_then_knots() -> None:
+    buckets = CostCurve([0, 8, 64, 128], [1.0] * 4, [0.0] * 4, 1e-3, (4, 16, 32))
+    assert list(buckets.edges(4, 100)) == [16, 32, 64, 100]
+    assert list(buckets.edges(100, 100)) == []
+
+
+def test_drafts_cost_nothing_until_they_are_known_and_for_none() -> None:
+    cost = DraftCost()
+    assert cost.seconds(8) == 0.0
+    for num_blocks in (1, 8, 64, 1, 8, 64, 32):
+        cost.note(num_blocks, 0.0014 + 5e-5 * num_blocks)
+    assert cost.seconds(16) == pytest.approx(0.0022, rel=0.05)
+    assert cost.seconds(0) == 0.0
