@@ -1,0 +1,168 @@
+"""Verify lengths for one batch: take proposals by falling survival for as long as that makes tokens come faster.
+
+Why it looks at rows one after the other: for a request that samples without a seed, whether position j is verified
+must not depend on proposal x_j nor on anything drawn after it. Acceptance takes x_j for a draw of q_j; among blocks
+that were picked for their x_j it is none, and the output leaves the target's distribution. Row j, its confidence
+included, is a function of x_1 .. x_(j-1) if confidence means the row's largest probability, not that of the token
+drawn from it. The walk asks for row j of a request only once positions 1 .. j-1 are certain to be verified. So up to
+the step that takes position j, or to its end if none does, it runs the same for every x_j: given x_1 .. x_(j-1) and
+all that other requests drew, "j is verified" is independent of x_j. Hence each request's output has the target's
+distribution whatever the others' is, which makes them independent too. A position that was taken stays taken, and
+what lies behind is judged by what is to be expected of it, never by what was drawn.
+
+Requests whose text is fixed (greedy, seeded) would allow anything. They follow the same rule: a greedy proposal is
+its row's largest anyway, so all that is lost is the sight of later rows when a step of the cost curve is to be
+crossed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from heapq import heapify, heappop, heapreplace
+
+from dspine_cluster.core.pass_cost import CostCurve
+
+
+class Stop(StrEnum):
+    """Why no further proposal is verified."""
+
+    PRICE = "price"
+    """It would cost more time than it is worth."""
+    ALL = "all"
+    """There is none."""
+    ROOM = "room"
+    """The pass is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPrice:
+    """What a round gives and takes whatever is verified."""
+
+    curve: CostCurve
+    num_tokens: int
+    """Tokens that pass through the target without any proposal: anchors and prompt chunks."""
+    base_tokens: float
+    """Tokens that are committed anyway: one a request, and those that came while drafts were waited for."""
+    base_s: float
+    """Time that passes beside the pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What was chosen."""
+
+    lengths: list[int]
+    expected_tokens: float
+    """What the round is expected to commit, `base_tokens` included."""
+    expected_s: float
+    """What it is expected to take, `base_s` included."""
+    stop: Stop
+
+
+def choose_lengths(
+    num_proposals: Sequence[int],
+    conditional: Callable[[int, int], float],
+    expected: Sequence[float],
+    price: RoundPrice,
+    *,
+    max_verified: int,
+    in_full: Collection[int] = (),
+) -> Walk:
+    """Verify lengths that maximise expected tokens over expected seconds.
+
+    Args:
+        num_proposals: of each block.
+        conditional: P(accept | all before accepted) of (block, position). It may depend on the proposals before the
+            position, and is asked only when these are certain to be verified.
+        expected: the same by position for rows that have not been looked at.
+        price: the cost of a round.
+        max_verified: proposals that fit into the pass.
+        in_full: blocks to verify as far as they fit, chosen without a look at what they propose.
+    """
+    lengths = [0] * len(num_proposals)
+    gain, room = price.base_tokens, min(max_verified, sum(num_proposals))
+    for block in in_full:
+        lengths[block] = min(num_proposals[block], room)
+        room -= lengths[block]
+        survival = 1.0
+        for position in range(lengths[block]):
+            survival *= conditional(block, position)
+            gain += survival
+    heap = [
+        (-conditional(block, 0), block)
+        for block, count in enumerate(num_proposals)
+        if count and block not in in_full
+    ]
+    heapify(heap)
+    num_tokens = price.num_tokens + sum(lengths)
+    time = price.base_s + price.curve.seconds(num_tokens)
+    even_until, token_s = price.curve.stretch(num_tokens)
+    num_promised = 0
+    while heap and room:
+        negated, block = heap[0]
+        if num_tokens < even_until:
+            longer = time + token_s
+        else:
+            longer = max(time, price.base_s + price.curve.seconds(num_tokens + 1))
+            even_until, token_s = price.curve.stretch(num_tokens + 1)
+        if num_promised:
+            num_promised -= 1
+        elif -negated * time < gain * (longer - time):
+            promised = _worth_crossing(
+                heap, lengths, num_proposals, expected, price, gain, time, num_tokens, room
+            )
+            if not promised:
+                return Walk(lengths, gain, time, Stop.PRICE)
+            num_promised = promised - 1
+        gain, time, num_tokens, room = gain - negated, longer, num_tokens + 1, room - 1
+        lengths[block] += 1
+        if lengths[block] < num_proposals[block]:
+            heapreplace(heap, (negated * conditional(block, lengths[block]), block))
+        else:
+            heappop(heap)
+    return Walk(lengths, gain, time, Stop.ROOM if heap else Stop.ALL)
+
+
+def _worth_crossing(
+    heap: Sequence[tuple[float, int]],
+    lengths: Sequence[int],
+    num_proposals: Sequence[int],
+    expected: Sequence[float],
+    price: RoundPrice,
+    gain: float,
+    time: float,
+    num_tokens: int,
+    room: int,
+) -> int:
+    """How many proposals to take in one go although the next alone does not pay; 0 if that never does.
+
+    After a step of the cost curve many may come at little cost. Rows that have been looked at count with their
+    survival, those behind them with what is expected at their positions.
+    """
+    candidates = []  # [(number of proposals, time with them)]
+    for edge in price.curve.edges(num_tokens, num_tokens + room):
+        count = edge - num_tokens
+        longer = max(time, price.base_s + price.curve.seconds(edge))
+        if -heap[0][0] * count * time >= gain * (longer - time):
+            candidates.append((count, longer))
+    if not candidates:
+        return 0
+    rate = gain / time
+    ahead = list(heap)
+    reached = list(lengths)
+    taken = 0
+    for count, longer in candidates:
+        while taken < count and ahead:
+            negated, block = ahead[0]
+            gain -= negated
+            taken += 1
+            reached[block] += 1
+            if reached[block] < num_proposals[block]:
+                heapreplace(ahead, (negated * expected[reached[block]], block))
+            else:
+                heappop(ahead)
+        if gain / longer > rate:
+            return taken
+    return 0
