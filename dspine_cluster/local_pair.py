@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from dspine_cluster.config import DrafterServiceConfig, VerifierConfig
 from dspine_cluster.drafter.service import DrafterService
@@ -31,7 +30,7 @@ def local_pair(config: VerifierConfig) -> Iterator[VerifierService]:
         endpoints: list[str] = []
         if config.drafter.name != "none":
             folder = running.enter_context(tempfile.TemporaryDirectory(prefix="dspine-"))
-            drafter = DrafterService.load(_drafter_config(config, Path(folder)))
+            drafter = DrafterService.load(drafter_config(config, f"unix:{folder}/drafter.sock"))
             drafter.start()
             running.callback(drafter.stop)
             endpoints = drafter.endpoints
@@ -43,11 +42,12 @@ def local_pair(config: VerifierConfig) -> Iterator[VerifierService]:
         yield verifier
 
 
-def _drafter_config(config: VerifierConfig, folder: Path) -> DrafterServiceConfig:
+def drafter_config(config: VerifierConfig, endpoint: str) -> DrafterServiceConfig:
+    """A drafter replica for the verifiers that `config` describes."""
     return DrafterServiceConfig(
         target=config.target,
         drafter=config.drafter,
-        endpoints=(f"unix:{folder}/drafter.sock",),
+        endpoints=(endpoint,),
         secret=config.secret,
         dtype=config.engine.dtype,
         device=config.engine.device,

@@ -10,12 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from dspine_cluster.bench.options import JsonFile, PictureFile, choices, numbers
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
 
 app = typer.Typer(no_args_is_help=True, help="Measure the miniature on this machine.")
 console = Console(highlight=False, soft_wrap=True)
-
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the report here.")]
 
 
 @app.command()
@@ -25,21 +24,24 @@ def acceptance(
     prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts a task.")] = 32,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.0,
     verify: Annotated[str, typer.Option(help="`fixed:K` or `off`.")] = "fixed:15",
-    concurrency: Annotated[int, typer.Option(min=1)] = 1,
-    max_tokens: Annotated[int, typer.Option(min=2)] = 160,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Requests at the same time.")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 160,
     seed: Annotated[int, typer.Option(help="Of the choice of prompts.")] = 1,
     json_file: JsonFile = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture here.")] = None,
+    picture: PictureFile = None,
 ) -> None:
     """Acceptance length by task and drafter, and whether greedy text stays plain decoding's."""
     from dspine_cluster.bench.acceptance import AcceptanceSettings, run_acceptance
-    from dspine_cluster.bench.report import plot_acceptance, print_acceptance
+    from dspine_cluster.bench.picture import plot_acceptance
+    from dspine_cluster.bench.report import print_acceptance
     from dspine_cluster.bench.workload import TASK_NAMES, held_out_workload
     from dspine_cluster.sources import locate_model
     from dspine_cluster.verifier.load import load_tokenizer
 
-    drafters = tuple(_choices(drafter, ("dspine", "dflash", "none"), "--drafter"))
-    tasks = _choices(task, TASK_NAMES, "--task") if task else list(TASK_NAMES)
+    drafters = tuple(choices(drafter, ("dspine", "dflash", "none"), "--drafter"))
+    if picture is not None and drafters == ("none",):
+        raise typer.BadParameter("a picture shows drafters; add one with --drafter", param_hint="--plot")
+    tasks = list(TASK_NAMES) if task is None else choices(task, TASK_NAMES, "--task")
     config = VerifierConfig(
         engine=EngineConfig(
             max_model_len_tokens=6144,
@@ -62,33 +64,83 @@ def acceptance(
         )
     print_acceptance(console, report)
     _write(report, json_file)
-    if plot is not None:
-        plot_acceptance(report, plot)
+    if picture is not None:
+        plot_acceptance(report, picture)
 
 
 @app.command()
 def engine(
     batch: Annotated[str, typer.Option(help="Comma-separated batch sizes.")] = "1,8",
-    tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 96,
+    tokens: Annotated[int, typer.Option(min=2, max=1024, help="Generated a request.")] = 96,
     json_file: JsonFile = None,
 ) -> None:
     """Plain decoding beside transformers' `generate`."""
     from dspine_cluster.bench.engine import run_engine
-    from dspine_cluster.sources import locate_model
-    from dspine_cluster.verifier.load import load_tokenizer
 
-    folder = locate_model(VerifierConfig().target)
-    prompt = (
-        load_tokenizer(folder)
-        .encode("<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n")
-        .ids
-    )
-    report = run_engine(folder, prompt, [int(size) for size in batch.split(",")], tokens)
+    report = run_engine(numbers(batch, int, "--batch", most=256), tokens)
     for row in report["results"]:
         console.print(
             f"batch {row['batch']}: {row['tokens_per_s']:.0f} tokens/s, transformers "
             f"{row['tokens_per_s_transformers']:.0f}, ratio {row['ratio']:.2f}"
         )
+    _write(report, json_file)
+
+
+@app.command()
+def turns(
+    conversations: Annotated[int, typer.Option(min=1)] = 12,
+    turns: Annotated[
+        int, typer.Option(min=2, help="Of each conversation; the first finds nothing cached.")
+    ] = 4,
+    max_tokens: Annotated[int, typer.Option(min=2)] = 96,
+    seed: Annotated[int, typer.Option(help="Of the conversations.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """What caches give to later turns: cached tokens, and text and acceptance length beside cold runs."""
+    from dspine_cluster.bench.report import print_turns
+    from dspine_cluster.bench.turns import held_out_conversations, run_turns
+
+    config = VerifierConfig(
+        engine=EngineConfig(pool_tokens=1024 * conversations * turns, max_running_requests=1),
+        drafting=DraftingConfig(late_factor=1e6, first_deadline_s=60.0),  # however slow the machine
+    )
+    scripts = held_out_conversations(conversations, turns, seed)
+    with Progress(console=console, transient=True) as bar:
+        total = bar.add_task("", total=2 * conversations * (2 * turns - 1))
+        report = run_turns(config, scripts, max_tokens, lambda: bar.update(total, advance=1))
+    print_turns(console, report)
+    _write(report, json_file)
+
+
+@app.command()
+def drafter_loss(
+    requests: Annotated[int, typer.Option(min=1, help="Decoded at the same time.")] = 64,
+    prompt_tokens: Annotated[int, typer.Option(min=16, help="Of each request.")] = 640,
+    steps: Annotated[int, typer.Option(min=1, help="Of each phase.")] = 12,
+    seed: Annotated[int, typer.Option(help="Of the prompts.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """How long steps take when many requests lose their drafter at once and move to another."""
+    from dspine_cluster.bench.drafter_loss import run_drafter_loss
+    from dspine_cluster.bench.report import print_drafter_loss
+    from dspine_cluster.bench.workload import MULTI_TURN, held_out_workload
+    from dspine_cluster.sources import locate_model
+    from dspine_cluster.verifier.load import load_tokenizer
+
+    length = prompt_tokens + 128 * steps
+    config = VerifierConfig(
+        engine=EngineConfig(
+            max_model_len_tokens=length,
+            pool_tokens=length * requests + 16,
+            max_running_requests=requests,
+            max_batch_tokens=17 * requests + 64,
+        )
+    )
+    tokenizer = load_tokenizer(locate_model(config.target))
+    whole = held_out_workload(tokenizer, MULTI_TURN, requests, seed)
+    prompts = [(prompt * (prompt_tokens // len(prompt) + 1))[:prompt_tokens] for prompt in whole]
+    report = run_drafter_loss(config, prompts, steps)
+    print_drafter_loss(console, report)
     _write(report, json_file)
 
 
@@ -113,8 +165,8 @@ def routing(
     from dspine_cluster.sim.cluster import POLICIES
 
     settings = RoutingSettings(
-        loads=tuple(float(load) for load in loads.split(",")),
-        caches=tuple(int(cache) for cache in caches.split(",")),
+        loads=numbers(loads, float, "--loads"),
+        caches=numbers(caches, int, "--caches"),
         duration_s=duration_s,
         seed=seed,
     )
@@ -126,14 +178,6 @@ def routing(
             report["live"] = run_live()
     print_routing(console, report)
     _write(report, json_file)
-
-
-def _choices(value: str, known: tuple[str, ...], option: str) -> list[str]:
-    names = [name.strip() for name in value.split(",")]
-    for name in names:
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}", param_hint=option)
-    return list(dict.fromkeys(names))
 
 
 def _write(report: dict[str, Any], path: Path | None) -> None:

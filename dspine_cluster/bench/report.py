@@ -1,14 +1,11 @@
-"""Reports on the terminal, and the acceptance report as a picture."""
+"""Reports on the terminal."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from dspine_cluster.errors import ConfigError
 
 
 def print_acceptance(console: Console, report: dict[str, Any]) -> None:
@@ -81,34 +78,46 @@ def print_routing(console: Console, report: dict[str, Any]) -> None:
     )
 
 
-def plot_acceptance(report: dict[str, Any], path: Path) -> None:
-    """Acceptance rate by position and acceptance length by task, as the image that the path's ending names.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("--plot needs matplotlib: pip install 'dspine-cluster[plot]'") from error
-    results = [row for row in report["results"] if row["drafter"] != "none"]
-    drafters = list(dict.fromkeys(row["drafter"] for row in results))
-    tasks = list(dict.fromkeys(row["task"] for row in results))
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    by_position, by_task = figure.subplots(1, 2)
-    for index, drafter in enumerate(drafters):
-        rows = [row for row in results if row["drafter"] == drafter]
-        rates = [_mean([row["accepted_per_position"][j] for row in rows]) for j in range(15)]
-        by_position.plot(range(1, 16), rates, marker="o", label=drafter)
-        places = [i + (index - (len(drafters) - 1) / 2) * 0.8 / len(drafters) for i in range(len(tasks))]
-        by_task.bar(places, [row["acceptance_length"] for row in rows], 0.8 / len(drafters), label=drafter)
-    by_position.set(xlabel="position in the block", ylabel="accepted / verified", ylim=(0, 1))
-    by_task.set(ylabel="acceptance length")
-    by_task.set_xticks(range(len(tasks)), tasks, rotation=20)
-    by_position.legend()
-    figure.savefig(path, dpi=150)
+def print_turns(console: Console, report: dict[str, Any]) -> None:
+    """A row a mode of the template, then both; `common` are the tokens that prompts share with earlier turns."""
+    table = Table("thinking", box=None)
+    for name in ("turns", "prompts", "common", "cached", "differ", "length", "cold", "TTFT p50 ms", "cold"):
+        table.add_column(name, justify="right")
+    for row in [*report["results"], report["pooled"]]:
+        table.add_row(
+            {True: "on", False: "off", None: "both"}[row.get("thinking")],
+            *(
+                str(row[n])
+                for n in ("turns", "prompt_tokens", "common_tokens", "cached_tokens", "texts_that_differ")
+            ),
+            *(f"{row[n]:.3f}" for n in ("acceptance_length", "acceptance_length_cold")),
+            *(f"{1000 * row[n]:.0f}" for n in ("ttft_p50_s", "ttft_cold_p50_s")),
+        )
+    console.print(table)
+    pooled = report["pooled"]
+    low, high = pooled["acceptance_ratio_ci95"]
+    console.print(
+        f"cached of what a turn has in common less 64 tokens: {pooled['min_cached_over_common_less_64']:.3f} at least; "
+        f"acceptance length over that of cold runs: {pooled['acceptance_ratio']:.3f} "
+        f"(95 % interval {low:.3f} to {high:.3f})"
+    )
 
 
-def _mean(rates: list[float | None]) -> float:
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) / len(known) if known else float("nan")
+def print_drafter_loss(console: Console, report: dict[str, Any]) -> None:
+    """A row a phase; in `moving` some requests or all have lost their drafter and are not drafted for yet."""
+    table = Table("phase", box=None)
+    for name in ("steps", "p50 ms", "max ms", "tokens/s"):
+        table.add_column(name, justify="right")
+    for phase in ("plain", "drafted", "moving", "drafted_again"):
+        row = report[phase]
+        table.add_row(
+            phase,
+            str(len(row["steps_s"])),
+            *(f"{1000 * row[name]:.0f}" for name in ("step_p50_s", "step_max_s")),
+            f"{row['tokens_per_s']:.0f}",
+        )
+    console.print(table)
+    console.print(
+        f"{report['requests']} requests lost their drafter; the longest step until all had another one took "
+        f"{report['max_moving_over_drafted_median']:.2f} times the median before"
+    )

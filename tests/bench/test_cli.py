@@ -103,3 +103,28 @@ def test_routing_reports_every_policy_in_every_cell(tmp_path: Path) -> None:
     }
     assert "live" not in report
     assert "not measured: live routing" in result.output
+
+
+def test_turns_reports_what_later_turns_find_cached_and_the_texts_of_cold_runs(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    arguments = ["--conversations", "1", "--turns", "2", "--max-tokens", "16"]
+    result = RUNNER.invoke(app, ["bench", "turns", *arguments, "--json", str(report_file)])
+    assert result.exit_code == 0, result.output
+    report = json.loads(report_file.read_text())
+    assert [row["thinking"] for row in report["results"]] == [True, False]
+    for row in [*report["results"], report["pooled"]]:
+        assert row["texts_that_differ"] == 0
+        assert 0 < row["cached_tokens"] < row["prompt_tokens"]
+        assert row["min_cached_over_common_less_64"] >= 0.95
+        assert row["acceptance_ratio"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_drafter_loss_reports_the_steps_before_and_after(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    arguments = ["--requests", "3", "--prompt-tokens", "48", "--steps", "2"]
+    result = RUNNER.invoke(app, ["bench", "drafter-loss", *arguments, "--json", str(report_file)])
+    assert result.exit_code == 0, result.output
+    report = json.loads(report_file.read_text())
+    assert len(report["plain"]["steps_s"]) == len(report["drafted_again"]["steps_s"]) == 2
+    assert report["moving"]["plain_rounds"][0] > 0
+    assert report["moving"]["step_max_s"] == max(report["moving"]["steps_s"])

@@ -344,7 +344,7 @@ def test_late_replies_tell_how_long_drafts_take_so_that_the_deadline_grows(
     harness = LoopHarness(target, channel=OneRoundBehind(expected))
     time_passes(monkeypatch, harness, lambda num_tokens: PASS_S)
     harness.submit(0, make_request(PROMPTS[0]))
-    ends_s = []
+    ends_s: list[float] = []
     while len(ends_s) < 6:
         harness.step()
         if len(harness.results[0].outputs) > len(ends_s):
