@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.bench.statistics import pooled_interval, ratio_interval
 from dspine_cluster.config import ModelSource, VerifierConfig
+from dspine_cluster.errors import ConfigError
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions, Usage
 from dspine_cluster.verifier.service import VerifierService
@@ -26,9 +28,9 @@ class AcceptanceSettings:
     """What to run. Plain decoding always runs first: it is the truth for mismatches and the base of speed-ups."""
 
     drafters: tuple[str, ...]
-    temperature: float = 0.0
-    concurrency: int = 1
-    max_tokens: int = 160
+    temperature: float
+    concurrency: int
+    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,14 @@ class PromptRun:
         return len(self.token_ids) - 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TaskRun:
     """One task with one drafter."""
 
-    prompts: list[PromptRun] = field(default_factory=list)
-    seconds: float = 0.0
-    verified_per_position: list[float] = field(default_factory=list)
-    accepted_per_position: list[float] = field(default_factory=list)
+    prompts: list[PromptRun]
+    seconds: float
+    verified_per_position: list[float]
+    accepted_per_position: list[float]
 
     @property
     def rounds(self) -> int:
@@ -76,7 +78,11 @@ def run_acceptance(
     workload: Mapping[str, Sequence[Sequence[int]]],
     progress: Progress,
 ) -> dict[str, Any]:
-    """Run every drafter over the workload and report as `dspine bench acceptance --json` writes it."""
+    """Run every drafter over the workload and report as `dspine bench acceptance --json` writes it.
+
+    Raises:
+        ConfigError: every answer ended with its first token, which belongs to no round.
+    """
     drafters = ["none", *(name for name in settings.drafters if name != "none")]
     runs = {name: _run_drafter(config, name, settings, workload, progress) for name in drafters}
     return {
@@ -169,29 +175,33 @@ def _result(
     }
 
 
-def _columns(runs: Mapping[str, TaskRun]) -> tuple[list[float], list[float]]:
-    """(committed tokens, rounds) of every prompt that had a round."""
-    prompts = [run for task in runs.values() for run in task.prompts]
-    return [float(run.committed_tokens) for run in prompts], [float(run.usage.num_rounds) for run in prompts]
+def _columns(*runs: Mapping[str, TaskRun]) -> list[tuple[list[float], list[float]]]:
+    """(committed tokens, rounds) of each run, of the prompts that had a round in all of them."""
+    prompts = zip(*([p for task in run.values() for p in task.prompts] for run in runs), strict=True)
+    drafted = [of_runs for of_runs in prompts if all(p.usage.num_rounds for p in of_runs)]
+    if not drafted:
+        raise ConfigError("every answer ended with its first token; take more --prompts")
+    return [
+        ([float(p.committed_tokens) for p in of_run], [float(p.usage.num_rounds) for p in of_run])
+        for of_run in zip(*drafted, strict=True)
+    ]
 
 
 def _pooled(runs: Mapping[str, TaskRun]) -> dict[str, Any]:
-    committed, rounds = _columns(runs)
+    ((committed, rounds),) = _columns(runs)
     return {
-        "acceptance_length": sum(committed) / max(1.0, sum(rounds)),
+        "acceptance_length": sum(committed) / sum(rounds),
         "ci95": list(pooled_interval(committed, rounds)),
     }
 
 
 def _ratios(runs: Mapping[str, Mapping[str, TaskRun]]) -> dict[str, Any]:
     """Pooled acceptance length of each drafter over each later one, prompts resampled together."""
-    names = [name for name in runs if name != "none"]
     ratios = {}
-    for index, first in enumerate(names):
-        for second in names[index + 1 :]:
-            (a, b), (c, d) = _columns(runs[first]), _columns(runs[second])
-            ratios[f"{first}/{second}"] = {
-                "ratio": (sum(a) / sum(b)) / (sum(c) / sum(d)),
-                "ci95": list(ratio_interval((a, b), (c, d))),
-            }
+    for first, second in combinations([name for name in runs if name != "none"], 2):
+        (a, b), (c, d) = _columns(runs[first], runs[second])
+        ratios[f"{first}/{second}"] = {
+            "ratio": (sum(a) / sum(b)) / (sum(c) / sum(d)),
+            "ci95": list(ratio_interval((a, b), (c, d))),
+        }
     return ratios

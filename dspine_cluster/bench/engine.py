@@ -11,39 +11,39 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from dspine_cluster.bench.environment import describe_environment
-from dspine_cluster.config import DraftingConfig, EngineConfig
+from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.weights import load_target
-from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.sources import locate_model
+from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.detokenizer import TokenBytes
 from dspine_cluster.verifier.load import load_tokenizer
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
+PROMPT = "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"
 
-def run_engine(
-    folder: Path, prompt: Sequence[int], batches: Sequence[int], num_tokens: int
-) -> dict[str, Any]:
+
+def run_engine(batches: Sequence[int], num_tokens: int) -> dict[str, Any]:
     """Generate `num_tokens` greedily for `batch` copies of a prompt, both ways in turn; the best of three each."""
+    folder = locate_model(VerifierConfig().target)
+    prompt = load_tokenizer(folder).encode(PROMPT).ids
     return {
         "environment": describe_environment(),
-        "results": [_compare(folder, prompt, batch, num_tokens) for batch in batches],
+        "results": [_compare(folder, [prompt] * batch, num_tokens) for batch in batches],
     }
 
 
-def _compare(folder: Path, prompt: Sequence[int], batch: int, num_tokens: int) -> dict[str, Any]:
-    prompts = [prompt] * batch
-    ours, theirs = (
-        _engine_runner(folder, prompts, num_tokens),
-        _transformers_runner(folder, prompts, num_tokens),
-    )
+def _compare(folder: Path, prompts: Sequence[Sequence[int]], num_tokens: int) -> dict[str, Any]:
+    ours = _engine_runner(folder, prompts, num_tokens)
+    theirs = _transformers_runner(folder, prompts, num_tokens)
     ours_s, theirs_s = [], []
     for _ in range(3):
         ours_s.append(_time(ours))
         theirs_s.append(_time(theirs))
-    total = batch * num_tokens
+    total = len(prompts) * num_tokens
     return {
-        "batch": batch,
+        "batch": len(prompts),
         "tokens_per_s": total / min(ours_s),
         "tokens_per_s_transformers": total / min(theirs_s),
         "ratio": min(theirs_s) / min(ours_s),
@@ -57,16 +57,17 @@ def _time(run: Callable[[], None]) -> float:
 
 
 def _engine_runner(folder: Path, prompts: Sequence[Sequence[int]], num_tokens: int) -> Callable[[], None]:
+    longest = max(map(len, prompts)) + num_tokens
+    pool_tokens = (longest + PAGE_TOKENS) * len(prompts)
     config = EngineConfig(
-        max_model_len_tokens=2048,
-        pool_tokens=2064 * len(prompts),
+        max_model_len_tokens=longest,
+        pool_tokens=pool_tokens,
         max_running_requests=len(prompts),
         prefix_cache=False,
     )
-    assert config.pool_tokens is not None
     engine = Engine(
         load_target(folder, dtype=torch.float32, device=torch.device("cpu")),
-        num_pages=config.pool_tokens // 16,
+        num_pages=pool_tokens // PAGE_TOKENS,
         num_slots=len(prompts),
     )
     generated = 0

@@ -11,6 +11,7 @@ import torch
 
 
 def describe_environment() -> dict[str, Any]:
+    """Versions, threads and hardware, as every report holds them under `environment`."""
     return {
         "dspine_cluster": version("dspine-cluster"),
         "python": platform.python_version(),
