@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 
 from dspine_cluster.bench.cli import app as bench_app
+from dspine_cluster.command import run_command
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, limit_threads
-from dspine_cluster.errors import ConfigError, DspineError
+from dspine_cluster.errors import ConfigError
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Serve large language models with speculative decoding."
@@ -107,11 +108,5 @@ def check(
 
 
 def main() -> None:
-    """Run the command; what the caller can mend is one line on standard error and exit status 2."""
-    try:
-        app()
-    except DspineError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"error: {error}", style="red", markup=False
-        )
-        raise SystemExit(2) from error
+    """Run `dspine`."""
+    run_command(app)
