@@ -8,13 +8,22 @@ import pytest
 import torch
 
 from dspine_cluster import miniature
-from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.config import (
+    DrafterServiceConfig,
+    DraftingConfig,
+    EngineConfig,
+    ModelSource,
+    VerifierConfig,
+)
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.drafter.load import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.models.target import TargetModel
+from dspine_cluster.transport.channel import Channel
+from dspine_cluster.transport.messages import Draft, Features, Message
 from dspine_cluster.types import GenerateRequest, SamplingParams
+from dspine_cluster.verifier.attachments import Fallback
 from dspine_cluster.verifier.load import load_tokenizer, load_verifier
 from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import (
@@ -87,11 +96,10 @@ def test_a_prompt_eight_times_longer_than_the_window_works_and_stays_lossless(ki
 class MiniaturePair:
     """The committed pair, with one of its drafters."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, *, num_slots: int = 8, pool_tokens: int = 8192) -> None:
         source = ModelSource(f"miniature-{kind}")
-        self.loaded = load_verifier(
-            VerifierConfig(drafter=source, engine=EngineConfig(pool_tokens=8192, max_running_requests=8))
-        )
+        engine = EngineConfig(pool_tokens=pool_tokens, max_running_requests=num_slots)
+        self.loaded = load_verifier(VerifierConfig(drafter=source, engine=engine))
         config = DrafterServiceConfig(drafter=source, endpoints=("unix:/unused",))
         self.drafter, _ = load_drafter_replica(config)
 
@@ -107,19 +115,27 @@ class MiniaturePair:
     def run(
         self, requests: list[GenerateRequest], policy: VerifyLengthPolicy
     ) -> tuple[list[Result], LoopHarness]:
-        harness = LoopHarness(
+        harness = self.harness(drive(self.drafter) if policy.wants_drafts else None, policy)
+        return harness.generate(requests), harness
+
+    def harness(
+        self, channel: Channel | None, policy: VerifyLengthPolicy, drafting: DraftingConfig | None = None
+    ) -> LoopHarness:
+        engine = self.loaded.engine
+        return LoopHarness(
             self.target,
-            engine=self.loaded.engine,
+            engine=engine,
             tokenizer=load_tokenizer(miniature.folder("target")),
             mask_token_id=self.mask_token_id,
-            channel=drive(self.drafter) if policy.wants_drafts else None,
+            channel=channel,
             policy=policy,
+            drafting=drafting,
             max_model_len_tokens=4096,
-            pool_tokens=8192,
+            pool_tokens=16 * engine.num_pages,
+            max_running_requests=engine.state_pool.num_slots,
             prefill_chunk_tokens=256,
             max_batch_tokens=1024,
         )
-        return harness.generate(requests), harness
 
     def truth(self, requests: list[GenerateRequest]) -> tuple[list[GenerateRequest], list[list[int]]]:
         """The requests whose output does not hang by rounding, and what plain decoding makes of them."""
@@ -199,3 +215,56 @@ def test_a_warm_draft_context_gives_the_rounds_of_a_cold_one(kind: Kind) -> None
     loop.step()
     assert len(loop.contexts) == 0
     loop.contexts.check_integrity()
+
+
+class CountingChannel(DrivenChannel):
+    """Counts the bytes of features sent, and keeps who was drafted for."""
+
+    def __init__(self, loop: DrafterLoop) -> None:
+        super().__init__(loop)
+        self.num_feature_bytes = 0
+        self.drafted: set[int] = set()
+
+    def send(self, message: Message, *, bulk: bool = False) -> bool:
+        self.num_feature_bytes += message.num_bytes if isinstance(message, Features) else 0
+        self.drafted |= {item.uid for item in message.items} if isinstance(message, Draft) else set()
+        return super().send(message, bulk=bulk)
+
+
+def test_sixty_four_requests_that_lose_their_drafter_move_at_a_pace_and_keep_their_text() -> None:
+    pair = MiniaturePair("dspine", num_slots=64, pool_tokens=64 * 128)
+    engine = pair.loaded.engine
+    requests = miniature_requests(64, GREEDY, max_tokens=40)
+    loops = [DrafterLoop(DraftRunner(pair.drafter, 512, random_seed=1), max_context_tokens=512) for _ in "12"]
+    first, second = map(CountingChannel, loops)
+    budget_bytes = 256 * engine.feature_row_bytes
+    harness = pair.harness(
+        first, FixedVerifyLength(3), DraftingConfig(attach_tokens=64, repair_bytes_per_step=budget_bytes)
+    )
+    for uid, request in enumerate(requests):
+        harness.submit(uid, request)
+    while len(first.drafted) < 64:
+        harness.step()
+    first.close()
+    harness.loop.drafters.connect("second", second)
+    num_steps = 0
+    while running := {session.uid: session.num_output for session in harness.loop.streams.running}:
+        num_old_bytes = second.num_feature_bytes
+        harness.step()
+        grown = {uid: len(harness.results[uid].token_ids) - before for uid, before in running.items()}
+        assert min(grown.values()) >= 1, "every request decodes in every step"
+        fresh_bytes = engine.feature_row_bytes * sum(grown.values())
+        assert second.num_feature_bytes - num_old_bytes <= budget_bytes + fresh_bytes
+        num_steps += len(second.drafted) < 64
+    assert len(second.drafted) > 32
+    assert num_steps >= 3
+    assert harness.loop.drafters.fallbacks[Fallback.JOINING] > 0
+    plain, _ = pair.run(requests, FixedVerifyLength(0))
+    kept, expected = decisive(pair.target, requests, plain, pair.mask_token_id)
+    results = {request.prompt_ids: harness.results[uid].token_ids for uid, request in enumerate(requests)}
+    assert [results[request.prompt_ids] for request in kept] == expected
+    assert len(kept) >= 50
+    for loop in loops:
+        loop.step()
+        assert len(loop.contexts) == 0
+        loop.contexts.check_integrity()
