@@ -47,6 +47,7 @@ class Replica:
     replica_id: str
     node_id: str
     pid: int
+    actor_name: str
 
 
 class LocalCluster:
@@ -58,9 +59,12 @@ class LocalCluster:
 
     def replicas(self, deployment: str) -> list[Replica]:
         """The replicas that run, those that start or stop left out."""
+        details: dict[str, Any] = _get_global_client().get_serve_details()
+        known = details["applications"][_APP]["deployments"][deployment]["replicas"]
         return [
-            Replica(replica["replica_id"], replica["node_id"], replica["pid"])
-            for replica in self._running(deployment)
+            Replica(replica["replica_id"], replica["node_id"], replica["pid"], replica["actor_name"])
+            for replica in known
+            if replica["state"] == "RUNNING"
         ]
 
     def stats(self, deployment: str) -> list[dict[str, float]]:
@@ -69,12 +73,12 @@ class LocalCluster:
         stats: list[dict[str, float]] = response.results(timeout_s=_STATS_TIMEOUT_S)
         return stats
 
-    def num_ongoing_requests(self, deployment: str) -> int:
-        """Calls that occupy a deployment's replicas, by their own count."""
-        names = [replica["actor_name"] for replica in self._running(deployment)]
-        actors = [ray.get_actor(name, SERVE_NAMESPACE) for name in names]
+    def ongoing_requests(self, deployment: str) -> dict[Replica, int]:
+        """Calls that occupy each replica, by its own count."""
+        replicas = self.replicas(deployment)
+        actors = [ray.get_actor(replica.actor_name, SERVE_NAMESPACE) for replica in replicas]
         counts = [actor.get_num_ongoing_requests.remote() for actor in actors]
-        return sum(ray.get(counts, timeout=_STATS_TIMEOUT_S))
+        return dict(zip(replicas, ray.get(counts, timeout=_STATS_TIMEOUT_S), strict=True))
 
     def wait_until_whole(self, timeout_s: float = 240.0) -> None:
         """Wait until every worker's verifier and drafter run and have found each other.
@@ -83,11 +87,6 @@ class LocalCluster:
             TimeoutError: they have not.
         """
         wait_until(self._is_whole, timeout_s)
-
-    def _running(self, deployment: str) -> list[dict[str, Any]]:
-        details: dict[str, Any] = _get_global_client().get_serve_details()
-        replicas = details["applications"][_APP]["deployments"][deployment]["replicas"]
-        return [replica for replica in replicas if replica["state"] == "RUNNING"]
 
     def _is_whole(self) -> bool:
         num_workers = len(self._cluster.worker_nodes)

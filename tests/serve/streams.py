@@ -21,10 +21,6 @@ class Burst:
 
     futures: list[Future[str]]
 
-    @property
-    def num_running(self) -> int:
-        return sum(not future.done() for future in self.futures)
-
     def texts(self) -> list[str]:
         """All texts, once all have ended.
 
@@ -34,9 +30,11 @@ class Burst:
         return [future.result(TIMEOUT_S) for future in self.futures]
 
     def errors(self) -> list[openai.APIError]:
-        """The errors of those streams that ended with one, once all have ended."""
+        """Of those streams that ended with one, once all have ended."""
         found = [future.exception(TIMEOUT_S) for future in self.futures]
-        return [error for error in found if isinstance(error, openai.APIError)]
+        errors = [error for error in found if isinstance(error, openai.APIError)]
+        assert len(errors) == len(found) - found.count(None), found
+        return errors
 
 
 @contextmanager
