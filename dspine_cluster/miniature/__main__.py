@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,13 +11,17 @@ import torch
 import typer
 
 from dspine_cluster import miniature
+from dspine_cluster.command import run_command
+from dspine_cluster.errors import ConfigError
 from dspine_cluster.miniature.pipeline import Recipe
 from dspine_cluster.miniature.settings import Settings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
 Folder = Annotated[Path, typer.Option(help="Where checkpoints, logs and the finished pair are kept.")]
-Steps = Annotated[int | None, typer.Option(help="Length of the training; the learning rate follows it.")]
+Steps = Annotated[
+    int | None, typer.Option(min=1, help="Length of the training; the learning rate follows it.")
+]
 DEFAULT_FOLDER = Path("runs/miniature")
 
 
@@ -50,8 +53,14 @@ def target(folder: Folder = DEFAULT_FOLDER, steps: Steps = None) -> None:
 
 
 @app.command()
-def continuations(folder: Folder = DEFAULT_FOLDER, first: int = 0, stride: int = 1) -> None:
-    """Let the exported target write the drafters' training text; processes share the work by first and stride."""
+def continuations(
+    folder: Folder = DEFAULT_FOLDER,
+    first: Annotated[int, typer.Option(min=0, help="Which of the processes this is.")] = 0,
+    stride: Annotated[int, typer.Option(min=1, help="How many processes share the work.")] = 1,
+) -> None:
+    """Let the exported target write the drafters' training text."""
+    if first >= stride:
+        raise ConfigError(f"--first counts from 0 and must be below --stride, {stride}")
     Recipe(Settings(), folder).make_continuations(first, stride)
 
 
@@ -67,7 +76,9 @@ def drafter(
     kind: Kind,
     folder: Folder = DEFAULT_FOLDER,
     steps: Steps = None,
-    rate: Annotated[float, typer.Option(help="Factor of the learning rates; see sweep.")] = 1.0,
+    rate: Annotated[
+        float, typer.Option(min=0.01, max=100.0, help="Factor of the learning rates; see sweep.")
+    ] = 1.0,
     start: Annotated[
         Path | None, typer.Option(help="Folder of an earlier training of this kind, to start from its model.")
     ] = None,
@@ -79,7 +90,11 @@ def drafter(
 
 
 @app.command()
-def evaluate(folder: Folder = DEFAULT_FOLDER, count: int = 32, seed: int = 1) -> None:
+def evaluate(
+    folder: Folder = DEFAULT_FOLDER,
+    count: Annotated[int, typer.Option(min=1, help="Prompts a task.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of the choice of prompts.")] = 1,
+) -> None:
     """Print exact matches and greedy acceptance lengths on held-out prompts, as a Markdown table."""
     for line in Recipe(Settings(), folder).evaluate(count, seed):
         typer.echo(line)
@@ -88,11 +103,13 @@ def evaluate(folder: Folder = DEFAULT_FOLDER, count: int = 32, seed: int = 1) ->
 @app.command()
 def install(folder: Folder = DEFAULT_FOLDER) -> None:
     """Copy the finished pair into the package."""
-    for part in ("target", "dspine", "dflash"):
-        shutil.copytree(
-            Recipe(Settings(), folder).pair_folder / part, miniature.PAIR_FOLDER / part, dirs_exist_ok=True
-        )
+    Recipe(Settings(), folder).install(miniature.PAIR_FOLDER)
+
+
+def main() -> None:
+    """Run the command."""
+    run_command(app)
 
 
 if __name__ == "__main__":
-    app()
+    main()

@@ -8,14 +8,17 @@ from pathlib import Path
 from random import Random
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature.data.conversation import Conversation, Split
 from dspine_cluster.miniature.data.history import long_prompt
 from dspine_cluster.miniature.data.mixture import documents
 from dspine_cluster.miniature.decoding import SamplingPlan, sample
 from dspine_cluster.miniature.encoding import Encoder
+from dspine_cluster.miniature.replacing import replacing
 from dspine_cluster.miniature.settings import ContinuationSettings
 from dspine_cluster.miniature.templating import render_prompt
 from dspine_cluster.models.cache import SequenceCache
@@ -55,14 +58,12 @@ def prompts(encoder: Encoder, seed: int) -> Iterator[list[int]]:
 def long_prompts(encoder: Encoder, seed: int, num_tokens: tuple[int, int]) -> Iterator[list[int]]:
     """Endless prompts that end a conversation of other exchanges, `num_tokens` at least and at most."""
     rng = Random(seed)
-    shortest, longest = num_tokens
 
     def encode(conversation: Conversation) -> list[int]:
         return encoder.encode(render_prompt(conversation, enable_thinking=rng.random() < THINKING_SHARE))
 
     while True:
-        length = rng.randint(shortest, max(shortest, longest - 512))
-        yield long_prompt(rng, Split.TRAIN, length, longest, encode)
+        yield long_prompt(rng, Split.TRAIN, num_tokens, encode)
 
 
 def write_shards(
@@ -75,11 +76,13 @@ def write_shards(
     first: int = 0,
     stride: int = 1,
 ) -> None:
-    """Write every `stride`-th shard from `first` on, one batch of prompts each; existing shards stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    num_shards = -(-settings.prompts // settings.batch_size)
-    first_long = num_shards - settings.long_prompts // settings.batch_size
-    for shard in range(first, num_shards, stride):
+    """Write every `stride`-th shard from `first` on, one batch of prompts each; existing shards stay.
+
+    Raises:
+        CheckpointError: a shard cannot be written.
+    """
+    first_long = num_shards(settings) - settings.long_prompts // settings.batch_size
+    for shard in range(first, num_shards(settings), stride):
         path = shard_path(folder, shard)
         if path.is_file():
             continue
@@ -98,22 +101,28 @@ def write_shards(
         _save(model, list(zip(batch, continuations, strict=True)), tapped_layers, settings.kept_tokens, path)
 
 
+def num_shards(settings: ContinuationSettings) -> int:
+    """How many shards hold all prompts."""
+    return -(-settings.prompts // settings.batch_size)
+
+
 def shard_path(folder: Path, shard: int) -> Path:
     return folder / f"shard_{shard:05d}.safetensors"
 
 
-def read_shards(folder: Path) -> list[Continued]:
-    """All continuations of a folder, in the order of the shards."""
-    found = []
-    for path in sorted(folder.glob("shard_*.safetensors")):
-        shard = load_file(path)
-        lengths = shard["lengths"].tolist()
-        parts = [torch.split(shard[name], lengths) for name in ("tokens", "taps", "hidden")]
-        for tokens, taps, hidden, num_prompt_tokens in zip(
-            *parts, shard["prompt_lengths"].tolist(), strict=True
-        ):
-            found.append(Continued(tokens.long(), num_prompt_tokens, taps, hidden))
-    return found
+def read_shards(folder: Path, settings: ContinuationSettings) -> list[Continued]:
+    """All continuations, in the order of the shards.
+
+    Raises:
+        CheckpointError: a shard is missing or damaged.
+    """
+    paths = [shard_path(folder, shard) for shard in range(num_shards(settings))]
+    if missing := [path for path in paths if not path.is_file()]:
+        raise CheckpointError(
+            f"{len(missing)} of {len(paths)} shards are missing in {folder}, first {missing[0].name}; run the "
+            "continuations stage to its end, all its processes"
+        )
+    return [text for path in paths for text in _read(path)]
 
 
 @torch.inference_mode()
@@ -140,17 +149,30 @@ def _save(
         for tokens, cut in zip(whole, cuts, strict=True)
     ]
     texts = [tokens[cut:] for tokens, cut in zip(whole, cuts, strict=True)]
-    beside = path.with_suffix(".partial")
-    save_file(
-        {
-            "tokens": torch.cat(texts).int(),
-            "lengths": torch.tensor([len(tokens) for tokens in texts]),
-            "prompt_lengths": torch.tensor(
-                [len(prompt) - cut for (prompt, _), cut in zip(pairs, cuts, strict=True)]
-            ),
-            "taps": torch.cat([taps for taps, _ in states]).bfloat16(),
-            "hidden": torch.cat([hidden for _, hidden in states]).bfloat16(),
-        },
-        beside,
-    )
-    beside.rename(path)
+    prompt_lengths = [len(prompt) - cut for (prompt, _), cut in zip(pairs, cuts, strict=True)]
+    shard = {
+        "tokens": torch.cat(texts).int(),
+        "lengths": torch.tensor([len(tokens) for tokens in texts]),
+        "prompt_lengths": torch.tensor(prompt_lengths),
+        "taps": torch.cat([taps for taps, _ in states]).bfloat16(),
+        "hidden": torch.cat([hidden for _, hidden in states]).bfloat16(),
+    }
+    with replacing(path) as beside:
+        save_file(shard, beside)
+
+
+def _read(path: Path) -> list[Continued]:
+    try:
+        shard = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} is damaged; delete it and run the continuations stage, which writes it anew"
+        ) from error
+    lengths = shard["lengths"].tolist()
+    parts = [torch.split(shard[name], lengths) for name in ("tokens", "taps", "hidden")]
+    return [
+        Continued(tokens.long(), num_prompt_tokens, taps, hidden)
+        for tokens, taps, hidden, num_prompt_tokens in zip(
+            *parts, shard["prompt_lengths"].tolist(), strict=True
+        )
+    ]

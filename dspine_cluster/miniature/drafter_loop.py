@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from dspine_cluster.miniature.checkpoint import Checkpoint, load_model_state
+from dspine_cluster.errors import CheckpointError
+from dspine_cluster.miniature.checkpoint import Checkpoint, load_trained
 from dspine_cluster.miniature.continuations import Continued, read_shards
 from dspine_cluster.miniature.drafter_training import training_forward
 from dspine_cluster.miniature.losses import (
@@ -22,13 +22,12 @@ from dspine_cluster.miniature.losses import (
 )
 from dspine_cluster.miniature.optimizer import MuonAdamW, lr_scale
 from dspine_cluster.miniature.runlog import log
-from dspine_cluster.miniature.settings import DrafterSettings, Settings
+from dspine_cluster.miniature.settings import DrafterSettings, Kind, Settings
 from dspine_cluster.models.drafter import Drafter
 from dspine_cluster.models.drafter_init import build_drafter, build_feature_projector
 from dspine_cluster.models.drafter_layers import FeatureProjector
 from dspine_cluster.models.target import TargetModel
 
-CHECKPOINT = "checkpoint.pt"
 LOG_EVERY = 20
 NEIGHBOURS = 128
 """A batch is drawn from so many texts of neighbouring lengths, so that it wastes little on padding."""
@@ -54,7 +53,7 @@ class DrafterPair(nn.Module):
         self.projector = projector
 
 
-def new_drafter(kind: Literal["dspine", "dflash"], settings: Settings, target: TargetModel) -> DrafterPair:
+def new_drafter(kind: Kind, settings: Settings, target: TargetModel) -> DrafterPair:
     """An untrained drafter for `target`; both kinds start from the same backbone."""
     config = settings.drafter_config(kind)
     drafter = build_drafter(
@@ -64,10 +63,18 @@ def new_drafter(kind: Literal["dspine", "dflash"], settings: Settings, target: T
 
 
 class DrafterData:
-    """Batches of continuations. The batch of a step depends on seed and step only, the same for either drafter."""
+    """Batches of continuations. The batch of a step depends on seed and step only, the same for either drafter.
+
+    Raises:
+        CheckpointError: no text has room for an anchor and a label.
+    """
 
     def __init__(self, texts: list[Continued], settings: DrafterSettings) -> None:
         usable = [t for t in texts if len(t.tokens) - t.num_prompt_tokens >= 2]
+        if not usable:
+            raise CheckpointError(
+                "no continuation has two tokens; train the target longer and write them anew"
+            )
         self.by_length = sorted(usable, key=lambda t: len(t.tokens))
         self.settings = settings
 
@@ -93,7 +100,7 @@ class DrafterData:
 
 
 def train_drafter(
-    kind: Literal["dspine", "dflash"],
+    kind: Kind,
     settings: Settings,
     target: TargetModel,
     continuations: Path,
@@ -107,22 +114,23 @@ def train_drafter(
             scratch.
 
     Raises:
-        CheckpointError: `start` holds no checkpoint.
+        CheckpointError: continuations are missing or damaged, `start` holds no checkpoint of this kind, or the folder's
+            is damaged or of another model.
     """
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = settings.drafter
-    data = DrafterData(read_shards(continuations), chosen)
+    data = DrafterData(read_shards(continuations, settings.continuations), chosen)
     pair = new_drafter(kind, settings, target)
     if start is not None:
-        load_model_state(start / CHECKPOINT, pair)
+        load_trained(start, pair)
     optimizer = MuonAdamW(
         pair,
         matrix_lr=chosen.matrix_lr * chosen.rate,
         embedding_lr=0.0,
         other_lr=chosen.other_lr * chosen.rate,
     )
-    checkpoint = Checkpoint(folder / CHECKPOINT, chosen.checkpoint_every_s)
+    checkpoint = Checkpoint(folder, chosen.checkpoint_every_s)
     start_step = checkpoint.restore(pair, optimizer)
     started_at = time.monotonic()
     shown: list[Tensor] = []

@@ -23,9 +23,7 @@ class TrainingOutput:
     transfer: Tensor | None  # [num_layers, S, A, P, transfer_rank] features after injection; None for dflash
     labels: Tensor  # int64 [S, A, P] the tokens after the anchor; 0 where not valid
     predecessors: Tensor  # int64 [S, A, P] the token before each label
-    is_valid: (
-        Tensor  # bool [S, A, P] the label and all before it in the block are inside the sequence and wanted
-    )
+    is_valid: Tensor  # bool [S, A, P] the label and all before it in the block exist and are wanted
     label_positions: Tensor  # int64 [S, A, P] index of each label in its sequence; clamped where not valid
 
 

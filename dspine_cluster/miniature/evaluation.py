@@ -16,7 +16,7 @@ from dspine_cluster.miniature.data.tools import expected_call
 from dspine_cluster.miniature.decoding import SamplingPlan, sample
 from dspine_cluster.miniature.drafter_loop import DrafterPair
 from dspine_cluster.miniature.encoding import Encoder
-from dspine_cluster.miniature.prompts import HeldOutPrompt, held_out
+from dspine_cluster.miniature.prompts import held_out
 from dspine_cluster.miniature.templating import render_prompt
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext
@@ -28,7 +28,7 @@ from dspine_cluster.types import PAGE_TOKENS
 class Answer:
     """One greedy answer to a held-out prompt."""
 
-    prompt: HeldOutPrompt
+    asked: Conversation
     prompt_tokens: list[int]
     tokens: list[int]
     text: str
@@ -40,12 +40,11 @@ class Acceptance:
 
     rounds: int
     committed_tokens: int
-    mean_over_prompts: float
 
     @property
     def length(self) -> float:
-        """Committed tokens a round, pooled."""
-        return self.committed_tokens / self.rounds
+        """Committed tokens a round; 0 without a round."""
+        return self.committed_tokens / max(1, self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def answers(
 ) -> list[Answer]:
     """Greedy answers to held-out prompts of a task."""
     asked = held_out(task, count, seed)
-    prompts = [encoder.encode(render_prompt(Conversation((*p.messages, {}), p.tools))) for p in asked]
+    prompts = [encoder.encode(render_prompt(conversation)) for conversation in asked]
     plan = SamplingPlan(max_new_tokens, torch.zeros(count), torch.Generator())
     continued = sample(model, prompts, plan)
     texts = [encoder.tokenizer.decode(tokens) for tokens in continued]
@@ -75,7 +74,7 @@ def answers(
 
 def is_right(answer: Answer) -> bool:
     """The number after `Answer:` is the expected one, or the tool call is the expected one, arguments included."""
-    expected = answer.prompt.expected
+    expected = answer.asked.expected
     assert expected is not None
     if not expected.startswith("{"):
         return answer.text.rsplit("Answer:", 1)[-1].strip().rstrip(".") == expected
@@ -85,7 +84,7 @@ def is_right(answer: Answer) -> bool:
 
 def call_score(given: Sequence[Answer]) -> CallScore:
     """Compare with the calls that the prompts expect; other prompts do not count."""
-    asked = [(a.prompt.expected, a.text) for a in given if a.prompt.expected is not None]
+    asked = [(a.asked.expected, a.text) for a in given if a.asked.expected is not None]
     expected = [json.loads(wanted) for wanted, _ in asked if wanted.startswith("{")]
     calls = [tool_call(text) for wanted, text in asked if wanted.startswith("{")]
     right = [
@@ -121,16 +120,15 @@ def tool_call(text: str) -> dict[str, Any] | None:
 @torch.inference_mode()
 def acceptance(model: TargetModel, pair: DrafterPair, given: Sequence[Answer]) -> Acceptance:
     """Draft greedily along the target's own greedy answers, full blocks; the first token belongs to no round."""
-    rounds = committed = 0
-    means = []
-    for answer in given:
-        if len(answer.tokens) < 2:
-            continue
-        used = _rounds(model, pair, answer)
-        rounds += used
-        committed += len(answer.tokens) - 1
-        means.append((len(answer.tokens) - 1) / used)
-    return Acceptance(rounds, committed, sum(means) / len(means))
+    return Acceptance(
+        rounds=sum(_rounds(model, pair, answer) for answer in given),
+        committed_tokens=sum(len(answer.tokens) - 1 for answer in given),
+    )
+
+
+def pooled(parts: Sequence[Acceptance]) -> Acceptance:
+    """All of them together."""
+    return Acceptance(sum(p.rounds for p in parts), sum(p.committed_tokens for p in parts))
 
 
 def _rounds(model: TargetModel, pair: DrafterPair, answer: Answer) -> int:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from dspine_cluster.errors import CheckpointError
-from dspine_cluster.miniature.checkpoint import load_model_state
+from dspine_cluster.miniature.checkpoint import load_trained
 from dspine_cluster.miniature.continuations import write_shards
 from dspine_cluster.miniature.drafter_loop import DrafterPair, train_drafter
 from dspine_cluster.miniature.encoding import Encoder
-from dspine_cluster.miniature.evaluation import acceptance, answers, call_score, is_right
+from dspine_cluster.miniature.evaluation import (
+    Acceptance,
+    Answer,
+    acceptance,
+    answers,
+    call_score,
+    is_right,
+    pooled,
+)
 from dspine_cluster.miniature.export import export_drafter, export_target
 from dspine_cluster.miniature.prompts import TASK_NAMES
-from dspine_cluster.miniature.settings import Settings
-from dspine_cluster.miniature.target_training import CHECKPOINT, new_target, train_target
+from dspine_cluster.miniature.replacing import replacing
+from dspine_cluster.miniature.settings import KINDS, Kind, Settings
+from dspine_cluster.miniature.target_training import new_target, train_target
 from dspine_cluster.miniature.tokenizer import (
     load_tokenizer,
     save_tokenizer,
@@ -30,8 +39,6 @@ from dspine_cluster.models.target import TargetModel
 from dspine_cluster.models.weights import load_target
 
 CPU = torch.device("cpu")
-Kind = Literal["dspine", "dflash"]
-KINDS: tuple[Kind, ...] = ("dspine", "dflash")
 
 
 class Recipe:
@@ -48,7 +55,8 @@ class Recipe:
         if (self.tokenizer_folder / "tokenizer.json").is_file():
             return
         texts = training_texts(self.settings.tokenizer_seed, self.settings.tokenizer_documents)
-        save_tokenizer(train_tokenizer(texts, self.settings.vocab_size), self.tokenizer_folder)
+        with replacing(self.tokenizer_folder) as beside:
+            save_tokenizer(train_tokenizer(texts, self.settings.vocab_size), beside)
 
     def make_target(self) -> None:
         """Train the target and export it."""
@@ -59,7 +67,7 @@ class Recipe:
     def export_target(self) -> None:
         """Export the target's latest checkpoint, finished or not."""
         model = new_target(self.settings, self.tokenizer_folder)
-        load_model_state(self.folder / "target" / CHECKPOINT, model)
+        load_trained(self.folder / "target", model)
         export_target(model, load_tokenizer(self.tokenizer_folder), self.pair_folder / "target")
 
     def make_continuations(self, first: int = 0, stride: int = 1) -> None:
@@ -89,15 +97,15 @@ class Recipe:
             for task in TASK_NAMES
             for answer in answers(target, self.encoder(), task, chosen.count, chosen.seed)
         ]
-        yield f"| rate of `{kind}` | acceptance length after {chosen.steps} steps |"
-        yield "|---|---|"
+        yield _row(f"rate of `{kind}`", f"acceptance length after {chosen.steps} steps")
+        yield _row("---", "---")
         for rate in chosen.rates:
             settings = replace(
                 self.settings, drafter=replace(self.settings.drafter, steps=chosen.steps, rate=rate)
             )
             folder = self.folder / "sweep" / f"{kind}-{rate:g}"
             pair = train_drafter(kind, settings, target, self.folder / "continuations", folder)
-            yield f"| {rate:g} | {acceptance(target, pair, given).length:.2f} |"
+            yield _row(f"{rate:g}", f"{acceptance(target, pair, given).length:.2f}")
 
     def target(self) -> TargetModel:
         """The exported target in float32: what the drafters must follow.
@@ -128,28 +136,41 @@ class Recipe:
     def evaluate(self, count: int, seed: int, max_new_tokens: int = 256) -> Iterator[str]:
         """Markdown rows: right answers and greedy acceptance length, `count` held-out prompts a task."""
         target, encoder = self.target(), self.encoder()
-        kinds = [kind for kind in KINDS if (self.pair_folder / kind).is_dir()]
-        drafters = [self.drafter(kind, target) for kind in kinds]
-        totals = [[0, 0] for _ in kinds]
-        yield f"| task | right | tokens | {' | '.join(kinds)} |"
-        yield "|---" * (3 + len(kinds)) + "|"
+        pairs = {kind: self.drafter(kind, target) for kind in KINDS if (self.pair_folder / kind).is_dir()}
+        yield _row("task", "right", "tokens", *pairs)
+        yield _row(*["---"] * (3 + len(pairs)))
+        measured: dict[Kind, list[Acceptance]] = {kind: [] for kind in pairs}
+        everything: list[Answer] = []
         for task in TASK_NAMES:
             given = answers(target, encoder, task, count, seed, max_new_tokens)
-            if task == "tools":
-                calls = call_score(given)
-            checked = [is_right(a) for a in given if a.prompt.expected is not None]
-            lengths = []
-            for pair, total in zip(drafters, totals, strict=True):
-                measured = acceptance(target, pair, given)
-                total[0] += measured.committed_tokens
-                total[1] += measured.rounds
-                lengths.append(f"{measured.length:.2f}")
+            everything += given
+            for kind, pair in pairs.items():
+                measured[kind].append(acceptance(target, pair, given))
+            checked = [is_right(a) for a in given if a.asked.expected is not None]
             right = f"{sum(checked)}/{len(checked)}" if checked else ""
-            yield f"| {task} | {right} | {sum(len(a.tokens) for a in given)} | {' | '.join(lengths)} |"
-        pooled = [f"{committed / rounds:.2f}" for committed, rounds in totals]
-        yield f"| pooled | | | {' | '.join(pooled)} |"
+            lengths = [f"{of_task[-1].length:.2f}" for of_task in measured.values()]
+            yield _row(task, right, str(sum(len(a.tokens) for a in given)), *lengths)
+        yield _row("pooled", "", "", *(f"{pooled(of_task).length:.2f}" for of_task in measured.values()))
         yield ""
+        calls = call_score(everything)
         yield (
             f"Of {calls.expected} expected tool calls {calls.valid_json} are valid JSON and {calls.right_name} name "
             f"the right tool; {calls.right_arguments} of {calls.expected_arguments} arguments are right."
         )
+
+    def install(self, folder: Path) -> None:
+        """Copy the finished pair into `folder`.
+
+        Raises:
+            CheckpointError: a part is not there yet, and nothing is copied; or it cannot be written.
+        """
+        parts = ("target", *KINDS)
+        if missing := [part for part in parts if not (self.pair_folder / part).is_dir()]:
+            raise CheckpointError(f"{self.pair_folder} lacks {', '.join(missing)}; run these stages first")
+        for part in parts:
+            with replacing(folder / part) as beside:
+                shutil.copytree(self.pair_folder / part, beside)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -9,6 +9,10 @@ from dspine_cluster.miniature.tokenizer import VOCAB_SIZE
 from dspine_cluster.models.config import FULL_ATTENTION, LINEAR_ATTENTION, GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.drafter_config import SLIDING_ATTENTION, DrafterConfig
 
+Kind = Literal["dspine", "dflash"]
+KINDS: tuple[Kind, ...] = ("dspine", "dflash")
+"""The drafters of the pair."""
+
 
 @dataclass(frozen=True, slots=True)
 class TargetSettings:
@@ -131,7 +135,7 @@ class Settings:
             ),
         )
 
-    def drafter_config(self, kind: Literal["dspine", "dflash"]) -> DrafterConfig:
+    def drafter_config(self, kind: Kind) -> DrafterConfig:
         """Both kinds have the same backbone; inside a block `dspine` is causal and `dflash` is not."""
         is_dspine = kind == "dspine"
         return DrafterConfig(
@@ -154,15 +158,3 @@ class Settings:
             transfer_rank=self.transfer_rank if is_dspine else 0,
             message_size=self.message_size if is_dspine else 0,
         )
-
-
-TINY = Settings(
-    hidden_size=64,
-    intermediate_size=128,
-    num_layers=4,
-    target_layer_ids=(1, 3),
-    drafter_layers=2,
-    transfer_rank=32,
-    message_size=32,
-)
-"""The smallest pair with the real tokenizer: it runs everything and knows nothing."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -12,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
 from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature.checkpoint import Checkpoint
@@ -29,7 +29,9 @@ from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
 
 STEPS_PER_STREAM = 50
-CHECKPOINT = "checkpoint.pt"
+
+_spawn: Callable[..., object] = spawn
+"""Runs a function in several processes: ends all when one fails or the caller is gone. torch gives it no types."""
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 """(tokens, weights) of each step, as `encoding.batches` gives them."""
@@ -92,24 +94,26 @@ def _encoded_batches(encoder: Encoder, seed: int, num_tokens: int, length: int) 
 
 
 def train_target(settings: Settings, tokenizer_folder: Path, folder: Path) -> None:
-    """Train from scratch or from the folder's checkpoint until `settings.target.steps`; logs to `folder/log.txt`."""
+    """Train from scratch or from the folder's checkpoint until `settings.target.steps`; logs to `folder/log.txt`.
+
+    Raises:
+        CheckpointError: the tokenizer or the checkpoint cannot be read or written, or a process was killed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     processes = settings.target.processes
     if processes == 1:
         _train(0, settings, tokenizer_folder, folder)
         return
-    meeting_point = folder / "meeting_point"
-    meeting_point.unlink(missing_ok=True)
-    spawn = multiprocessing.get_context("spawn")
-    workers = [
-        spawn.Process(target=_train, args=(i, settings, tokenizer_folder, folder)) for i in range(processes)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if any(worker.exitcode for worker in workers):
-        raise CheckpointError(f"a training process failed; start again to go on from {folder / CHECKPOINT}")
+    (folder / "meeting_point").unlink(missing_ok=True)
+    try:
+        _spawn(_train, (settings, tokenizer_folder, folder), processes, daemon=True)
+    except ProcessExitedException as error:
+        raise CheckpointError(f"a training process was killed; start again to go on from {folder}") from error
+    except ProcessRaisedException as error:
+        kind, _, message = str(error).strip().splitlines()[-1].partition(": ")
+        if kind.endswith(CheckpointError.__name__):
+            raise CheckpointError(message) from error
+        raise
 
 
 def _train(process: int, settings: Settings, tokenizer_folder: Path, folder: Path) -> None:
@@ -126,7 +130,7 @@ def _train(process: int, settings: Settings, tokenizer_folder: Path, folder: Pat
     optimizer = MuonAdamW(
         model, matrix_lr=chosen.matrix_lr, embedding_lr=chosen.embedding_lr, other_lr=chosen.other_lr
     )
-    checkpoint = Checkpoint(folder / CHECKPOINT, chosen.checkpoint_every_s)
+    checkpoint = Checkpoint(folder, chosen.checkpoint_every_s)
     start_step = checkpoint.restore(model, optimizer)
     encoder = Encoder(load_tokenizer(tokenizer_folder))
     stream = training_batches(encoder, chosen, process, start_step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dspine_cluster.miniature.data.conversation import Conversation, Tool
+from dspine_cluster.miniature.data.conversation import Conversation
 
 TEMPLATE_FILE = Path(__file__).parent / "chat_template.jinja"
 
@@ -29,14 +28,6 @@ def render_prompt(conversation: Conversation, *, enable_thinking: bool = False) 
         add_generation_prompt=True,
         enable_thinking=enable_thinking,
     )
-
-
-def system_with_tools(system: str, tools: Sequence[Tool]) -> str:
-    """The content of the system message into which the template turns a system text and tools."""
-    opening, closing = "<|im_start|>system\n", "<|im_end|>\n"
-    messages = ([{"role": "system", "content": system}] if system else []) + [{"role": "user", "content": ""}]
-    text = _template().render(messages=messages, tools=list(tools))
-    return text[len(opening) : text.index(closing)]
 
 
 @cache

@@ -4,8 +4,7 @@ import pytest
 
 from dspine_cluster import miniature
 from dspine_cluster.bench.workload import (
-    MAX_LONG_TOKENS,
-    MIN_LONG_TOKENS,
+    LONG_TOKENS,
     MULTI_TURN,
     TASK_NAMES,
     held_out_workload,
@@ -24,8 +23,9 @@ def test_equal_arguments_give_equal_prompts_and_seeds_give_others(task: str) -> 
 
 
 def test_long_prompts_have_two_to_four_thousand_tokens() -> None:
+    assert LONG_TOKENS == (2048, 3840)
     for prompt in held_out_workload(TOKENIZER, "long", 4, seed=3):
-        assert MIN_LONG_TOKENS <= len(prompt) <= MAX_LONG_TOKENS
+        assert LONG_TOKENS[0] <= len(prompt) <= LONG_TOKENS[1]
 
 
 def test_conversations_of_several_turns_end_where_the_assistant_answers() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from tokenizers import Tokenizer
 from dspine_cluster import miniature
 from dspine_cluster.miniature.encoding import Encoder
 from dspine_cluster.miniature.settings import (
-    TINY,
     ContinuationSettings,
     DrafterSettings,
     Settings,
@@ -24,8 +22,14 @@ from dspine_cluster.models.weights import build_target
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SMALL = replace(
-    TINY,
+SMALL = Settings(
+    hidden_size=64,
+    intermediate_size=128,
+    num_layers=4,
+    target_layer_ids=(1, 3),
+    drafter_layers=2,
+    transfer_rank=32,
+    message_size=32,
     target=TargetSettings(
         steps=4,
         processes=1,
@@ -44,7 +48,7 @@ SMALL = replace(
     drafter=DrafterSettings(steps=4, tokens=256, blocks=8, warmup_steps=1),
     sweep=SweepSettings(rates=(0.5, 2.0), steps=2, count=1),
 )
-"""Runs every stage in a second or so, and learns nothing."""
+"""The smallest pair with the real tokenizer. Runs every stage in a second or so, and learns nothing."""
 
 
 @pytest.fixture(scope="session")

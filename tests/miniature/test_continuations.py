@@ -3,8 +3,10 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+import pytest
 import torch
 
+from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature.continuations import (
     MAX_PROMPT_TOKENS,
     long_prompts,
@@ -38,7 +40,7 @@ def test_shards_hold_the_prompts_and_the_states_of_the_target(
     target: TargetModel, encoder: Encoder, settings: Settings, tmp_path: Path
 ) -> None:
     write(target, encoder, settings, tmp_path)
-    texts = read_shards(tmp_path)
+    texts = read_shards(tmp_path, settings.continuations)
     assert len(texts) == settings.continuations.prompts
     for text in texts[: -settings.continuations.long_prompts]:
         assert text.num_prompt_tokens < len(text.tokens)
@@ -52,7 +54,7 @@ def test_of_a_long_prompt_its_end_is_kept_with_the_states_of_the_whole(
 ) -> None:
     write(target, encoder, settings, tmp_path)
     chosen = settings.continuations
-    texts = read_shards(tmp_path)[-chosen.long_prompts :]
+    texts = read_shards(tmp_path, chosen)[-chosen.long_prompts :]
     seed = chosen.seed * 1_000_003 + chosen.prompts // chosen.batch_size - 1
     whole = list(islice(long_prompts(encoder, seed, chosen.long_tokens), chosen.long_prompts))
     for prompt, text in zip(whole, texts, strict=True):
@@ -81,5 +83,23 @@ def test_processes_that_share_the_work_write_what_one_would(
     write(target, encoder, settings, tmp_path / "one")
     for first in (1, 0):
         write(target, encoder, settings, tmp_path / "two", first=first, stride=2)
-    one, two = (read_shards(tmp_path / name) for name in ("one", "two"))
+    one, two = (read_shards(tmp_path / name, settings.continuations) for name in ("one", "two"))
     assert all(torch.equal(a.tokens, b.tokens) for a, b in zip(one, two, strict=True))
+
+
+def test_shards_of_a_process_that_has_not_finished_are_missed(
+    target: TargetModel, encoder: Encoder, settings: Settings, tmp_path: Path
+) -> None:
+    write(target, encoder, settings, tmp_path, first=0, stride=2)
+    with pytest.raises(CheckpointError, match=r"1 of 3 shards are missing in .*, first shard_00001"):
+        read_shards(tmp_path, settings.continuations)
+
+
+def test_a_damaged_shard_is_refused_by_name(
+    target: TargetModel, encoder: Encoder, settings: Settings, tmp_path: Path
+) -> None:
+    write(target, encoder, settings, tmp_path)
+    whole = shard_path(tmp_path, 1).read_bytes()
+    shard_path(tmp_path, 1).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match=r"shard_00001.safetensors is damaged; delete it"):
+        read_shards(tmp_path, settings.continuations)

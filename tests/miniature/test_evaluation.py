@@ -3,18 +3,20 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dspine_cluster.miniature.data.conversation import Conversation
 from dspine_cluster.miniature.drafter_loop import DrafterPair, new_drafter
 from dspine_cluster.miniature.encoding import Encoder
 from dspine_cluster.miniature.evaluation import (
+    Acceptance,
     Answer,
     CallScore,
     acceptance,
     answers,
     call_score,
     is_right,
+    pooled,
     tool_call,
 )
-from dspine_cluster.miniature.prompts import HeldOutPrompt
 from dspine_cluster.miniature.settings import Settings
 from dspine_cluster.models.dflash import DFlash
 from dspine_cluster.models.draft_sampling import DraftSampling
@@ -23,7 +25,7 @@ from dspine_cluster.models.target import TargetModel
 
 
 def answer(expected: str, text: str) -> Answer:
-    return Answer(HeldOutPrompt((), (), expected), [], [], text)
+    return Answer(Conversation((), expected=expected), [], [], text)
 
 
 def test_arithmetic_is_right_when_the_last_number_is() -> None:
@@ -60,7 +62,7 @@ def test_calls_are_scored_by_form_name_and_arguments() -> None:
 
 
 def test_prompts_without_an_expected_call_are_not_scored() -> None:
-    given = [answer("12", "Answer: 12"), Answer(HeldOutPrompt((), (), None), [], [], "Hello")]
+    given = [answer("12", "Answer: 12"), Answer(Conversation(()), [], [], "Hello")]
     assert call_score(given).expected == 0
 
 
@@ -100,3 +102,15 @@ def test_rounds_are_counted_like_decoding_would(
     pair.drafter = Oracle(pair, given, right).requires_grad_(False)
     measured = acceptance(target, pair, given)
     assert (measured.rounds, measured.committed_tokens) == (expected_rounds, 11)
+
+
+def test_pooled_figures_weigh_rounds_alike() -> None:
+    assert pooled([Acceptance(1, 9), Acceptance(9, 11)]).length == 2.0
+
+
+def test_without_a_round_there_is_no_length(
+    target: TargetModel, encoder: Encoder, settings: Settings
+) -> None:
+    given = answers(target, encoder, "chat", 2, seed=2, max_new_tokens=1)
+    pair = new_drafter("dflash", settings, target).requires_grad_(False)
+    assert acceptance(target, pair, given).length == 0.0

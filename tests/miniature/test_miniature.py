@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dspine_cluster import miniature
-from dspine_cluster.miniature.pipeline import KINDS
+from dspine_cluster.miniature.settings import KINDS
 from dspine_cluster.models.drafter_weights import load_drafter, load_feature_projector
 from dspine_cluster.models.weights import load_target
 

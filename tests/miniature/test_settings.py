@@ -1,18 +1,16 @@
 import pytest
 
-from dspine_cluster.miniature.settings import TINY, Settings
+from dspine_cluster.miniature.settings import KINDS, Kind, Settings
 from dspine_cluster.models.config import parse_target_config, write_target_config
 
 
-@pytest.mark.parametrize("settings", [Settings(), TINY], ids=["full", "tiny"])
-def test_the_drafters_fit_the_target(settings: Settings) -> None:
-    target = settings.target_config((1,))
-    for kind in ("dspine", "dflash"):
-        drafter = settings.drafter_config(kind)
-        assert (drafter.hidden_size, drafter.vocab_size) == (target.hidden_size, target.vocab_size)
-        assert max(drafter.target_layer_ids) < target.num_layers
-        assert drafter.mask_token_id == target.vocab_size - 1
-        assert drafter.block_size == 16
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_drafters_fit_the_target(kind: Kind) -> None:
+    target, drafter = Settings().target_config((1,)), Settings().drafter_config(kind)
+    assert (drafter.hidden_size, drafter.vocab_size) == (target.hidden_size, target.vocab_size)
+    assert max(drafter.target_layer_ids) < target.num_layers
+    assert drafter.mask_token_id == target.vocab_size - 1
+    assert drafter.block_size == 16
 
 
 def test_dspine_is_causal_inside_a_block_and_dflash_is_not() -> None:

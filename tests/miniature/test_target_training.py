@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import multiprocessing
+import threading
+import time
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -8,11 +11,12 @@ import pytest
 import torch
 
 from dspine_cluster import miniature
+from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature import target_training
+from dspine_cluster.miniature.checkpoint import CHECKPOINT
 from dspine_cluster.miniature.encoding import Encoder
 from dspine_cluster.miniature.settings import Settings
 from dspine_cluster.miniature.target_training import (
-    CHECKPOINT,
     STEPS_PER_STREAM,
     new_target,
     train_target,
@@ -86,6 +90,33 @@ def test_two_processes_train_one_model(settings: Settings, tmp_path: Path) -> No
     train_target(both, TOKENIZER, tmp_path)
     assert torch.load(tmp_path / CHECKPOINT, weights_only=True)["step"] == 2
     assert "step 2/2" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_damaged_checkpoint_is_refused_by_the_processes_in_one_line(
+    settings: Settings, tmp_path: Path
+) -> None:
+    both = replace(settings, target=replace(settings.target, processes=2))
+    (tmp_path / CHECKPOINT).write_bytes(b"half")
+    with pytest.raises(CheckpointError, match=r"^[^\n]*checkpoint\.pt is damaged; delete it[^\n]*$"):
+        train_target(both, TOKENIZER, tmp_path)
+
+
+def test_when_a_process_is_killed_the_others_end_and_what_to_do_is_said(
+    settings: Settings, tmp_path: Path
+) -> None:
+    long = replace(settings, target=replace(settings.target, steps=1_000_000, processes=2))
+
+    def kill_one() -> None:
+        while not (tmp_path / "log.txt").exists():
+            time.sleep(0.1)
+        multiprocessing.active_children()[0].kill()
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    with pytest.raises(CheckpointError, match="was killed; start again"):
+        train_target(long, TOKENIZER, tmp_path)
+    killer.join()
+    assert not multiprocessing.active_children()
 
 
 def test_only_weighted_tokens_count(encoder: Encoder, settings: Settings) -> None:

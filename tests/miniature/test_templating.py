@@ -1,6 +1,5 @@
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -8,7 +7,7 @@ from transformers import AutoTokenizer
 from dspine_cluster import miniature
 from dspine_cluster.miniature.data import arithmetic, chat, tools
 from dspine_cluster.miniature.data.conversation import Conversation, Split, assistant, user
-from dspine_cluster.miniature.templating import render, render_prompt, system_with_tools
+from dspine_cluster.miniature.templating import render, render_prompt
 
 REFERENCE = AutoTokenizer.from_pretrained(miniature.folder("target"))
 conversations = st.builds(
@@ -69,13 +68,3 @@ def test_two_results_share_one_message() -> None:
     text = render(Conversation((user("go"), *results)))
     assert text.count("<|im_start|>user") == 2
     assert "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response><|im_end|>" in text
-
-
-@pytest.mark.parametrize("system", ["", "Be brief."])
-def test_tools_in_the_system_text_equal_tools_given_apart(system: str) -> None:
-    conversation = tools.conversation(Random(1), Split.TRAIN)
-    before = ({"role": "system", "content": system},) if system else ()
-    apart = Conversation((*before, user("Hi"), assistant("Hello")), conversation.tools)
-    content = system_with_tools(system, conversation.tools)
-    inside = Conversation(({"role": "system", "content": content}, user("Hi"), assistant("Hello")))
-    assert render(inside) == render(apart)

@@ -21,13 +21,15 @@ def with_history(rng: Random, split: Split, num_exchanges: int) -> Conversation:
 
 
 def long_prompt(
-    rng: Random, split: Split, length: int, max_length: int, encode: Callable[[Conversation], list[int]]
+    rng: Random, split: Split, num_tokens: tuple[int, int], encode: Callable[[Conversation], list[int]]
 ) -> list[int]:
-    """The prompt of a conversation whose history makes it `length` to `max_length` tokens long."""
+    """The prompt of a conversation whose history makes it long: `num_tokens` at least and at most."""
+    shortest, longest = num_tokens
+    length = rng.randint(shortest, max(shortest, longest - 512))
     num_exchanges = max(1, length // 256)
     while True:
         prompt = encode(with_history(rng, split, num_exchanges))
-        if length <= len(prompt) <= max_length:
+        if length <= len(prompt) <= longest:
             return prompt
         num_exchanges = max(1, round(num_exchanges * (length + 256) / len(prompt)))
 

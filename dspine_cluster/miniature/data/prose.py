@@ -7,7 +7,7 @@ from random import Random
 from dspine_cluster.miniature.data import prose_requests
 from dspine_cluster.miniature.data.conversation import Conversation, Split, assistant, phrasing, user
 from dspine_cluster.miniature.data.facts import DEFINITIONS, EXPLANATIONS
-from dspine_cluster.miniature.data.words import ANIMALS, COLOURS, article, pronoun, two_names
+from dspine_cluster.miniature.data.words import ANIMALS, COLOURS, WEEKDAYS, article, pronoun, two_names
 
 _PLACES = ("in a small village", "near a quiet river", "at the edge of a forest", "in an old town by the sea",
            "on a green hill", "in a busy city", "beside a blue lake", "high in the mountains")  # fmt: skip
@@ -146,7 +146,7 @@ def _note(rng: Random, split: Split) -> Conversation:
     topic = rng.choice(
         ("meeting", "dinner", "concert", "party", "workshop", "picnic", "lesson", "game", "visit")
     )
-    day = rng.choice(("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"))
+    day = rng.choice(WEEKDAYS)
     asked = phrasing(rng, prose_requests.ASK_NOTE, split).format(n=n, t=topic, d=day)
     text = rng.choice(
         (
