@@ -9,7 +9,7 @@ from sys import maxsize
 
 from dspine_cluster.core.online_fit import DEFAULT_FIT, FitSettings, OnlineFit
 
-_KNOTS = (0, 8, 16, 32, 64, 128, 256, 512, 1024)
+_KNOTS = (0, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024)
 """Token counts at which the time for one token more may change."""
 _KNOT_SCALES = (8, *_KNOTS[1:])
 _FEW_TOKENS = 32

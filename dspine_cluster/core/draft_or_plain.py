@@ -1,0 +1,204 @@
+"""Which requests are drafted for, and which decode plainly: decided before drafting, request by request."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf, log
+
+from dspine_cluster.core.draft_value import SurvivalHistogram, best_rate, gap_of
+from dspine_cluster.core.pass_cost import CostCurve
+
+Curve = Sequence[float]
+"""The survivals of a block's proposals."""
+
+_MAX_CURVES = 32
+_HASTY_RESTS = 8
+"""A switch after fewer rests than this makes them longer."""
+_NUM_CANDIDATES = 8
+"""Shares of the requests, the best first, that are considered for drafting, beside none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOrPlainSettings:
+    """How readily the decision changes."""
+
+    hysteresis: float = 0.02
+    """Another assignment must promise this much more throughput, and one that treats requests differently again."""
+    first_rounds: int = 4
+    """Passes before the first decision."""
+    min_rounds: int = 16
+    """Passes between two decisions."""
+    max_rounds: int = 512
+    """The same while one switch follows the other."""
+    crowd_factor: float = 1.5
+    """A change of the number of requests by more than this is answered at once."""
+    close_ratio: float = 0.7
+    """From this share of the present throughput on, plain decoding is worth a measurement."""
+    memory_blocks: float = 32.0
+    """Verified blocks that a request's acceptance is averaged over."""
+    prior_trials: float = 16.0
+    """Verified positions until a request is judged by its own acceptance rather than by what its rows promised."""
+    stale_rounds: int = 512
+    """Passes without a block after which what was drafted for a request says nothing about it any more."""
+
+
+DEFAULT_DRAFT_OR_PLAIN = DraftOrPlainSettings()
+
+
+@dataclass(slots=True)
+class _Record:
+    """One request; counts fade with every verified block."""
+
+    is_drafting: bool
+    accepted: float = 0.0
+    predicted: float = 0.0
+    trials: float = 0.0
+    drafted_round: int = 0
+    curves: list[Curve] = field(default_factory=list)
+
+
+class DraftOrPlain:
+    """Keeps an assignment until another is clearly better, and the longer, the more often it has just changed."""
+
+    def __init__(self, settings: DraftOrPlainSettings = DEFAULT_DRAFT_OR_PLAIN) -> None:
+        self.num_switches = 0
+        """Requests that changed sides."""
+        self._settings = settings
+        self._fade = 1.0 - 1.0 / settings.memory_blocks
+        self._records: dict[int, _Record] = {}
+        self._recent: deque[Curve] = deque(maxlen=_MAX_CURVES)  # of all requests
+        self._round = 0
+        self._drafts_newcomers = True
+        self._decided_round = self._switched_round = 0
+        self._decided_requests = 0
+        self._rest_rounds = settings.min_rounds
+        self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._records)
+
+    @property
+    def num_drafting(self) -> int:
+        return sum(record.is_drafting for record in self._records.values())
+
+    @property
+    def is_plain_close(self) -> bool:
+        """Whether all are drafted for although plain decoding would be nearly as fast."""
+        return self._plain_ratio >= self._settings.close_ratio and self.num_drafting == len(self._records)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to decide anew."""
+        if self._round < self._settings.first_rounds or not self._recent:
+            return False
+        small, large = sorted((self._decided_requests, len(self._records)))
+        is_crowd_new = large > self._settings.crowd_factor * small
+        return is_crowd_new or self._round - self._decided_round >= self._rest_rounds
+
+    def join(self, uid: int) -> None:
+        """Know a request; harmless when it is known."""
+        if uid not in self._records:
+            self._records[uid] = _Record(self._drafts_newcomers)
+
+    def is_drafting(self, uid: int) -> bool:
+        return self._records[uid].is_drafting
+
+    def forget(self, uid: int) -> None:
+        self._records.pop(uid, None)
+
+    def note(self, uid: int, *, num_trials: int, num_accepted: int, predicted: float) -> None:
+        """What came of a request's verified positions up to the first rejection, and how many of these were
+        predicted to be accepted."""
+        record = self._records.get(uid)
+        if record is not None:
+            record.accepted = record.accepted * self._fade + num_accepted
+            record.predicted = record.predicted * self._fade + predicted
+            record.trials = record.trials * self._fade + num_trials
+
+    def note_curve(self, uid: int, curve: Curve) -> None:
+        """The survivals of all that was drafted for a request, verified or not. Few requests are remembered better."""
+        self._recent.append(curve)
+        record = self._records.get(uid)
+        if record is not None:
+            kept = max(1, _MAX_CURVES // len(self._records))
+            record.curves = [*record.curves[-kept + 1 :], curve] if kept > 1 else [curve]
+            record.drafted_round = self._round
+
+    def end_pass(self) -> None:
+        self._round += 1
+
+    def decide(self, curve_of: Callable[[int], CostCurve], draft_s_of: Callable[[int], float]) -> None:
+        """Compare drafting for the most promising requests, as many as it may be, with what is done now.
+
+        Args:
+            curve_of: the cost of a pass with that many requests.
+            draft_s_of: the time of a batch of that many drafts.
+        """
+        self._decided_round, self._decided_requests = self._round, len(self._records)
+        promises = sorted(
+            ((self._promise(record, i), record) for i, record in enumerate(self._records.values())),
+            key=lambda pair: sum(map(sum, pair[0])) / len(pair[0]),
+            reverse=True,
+        )
+        num_requests = len(promises)
+
+        def rate(histogram: SurvivalHistogram) -> float:
+            num_plain = num_requests - histogram.num_requests
+            plain_s = curve_of(num_plain).seconds(num_plain) if num_plain else 0.0
+            gap = gap_of(num_plain, draft_s_of(histogram.num_requests), plain_s)
+            value = best_rate(histogram.rows(), num_requests, curve_of(num_requests), gap)
+            is_mixed = 0 < histogram.num_requests < num_requests
+            return value / (1.0 + self._settings.hysteresis) if is_mixed else value
+
+        present, candidate = SurvivalHistogram(), SurvivalHistogram()
+        for curves, record in promises:
+            if record.is_drafting:
+                present.add(curves)
+        present_rate, plain_rate = rate(present), rate(candidate)
+        self._plain_ratio = plain_rate / present_rate
+        rates = {0: plain_rate}
+        for count, (curves, _) in enumerate(promises, 1):
+            candidate.add(curves)
+            if count * _NUM_CANDIDATES // num_requests > (count - 1) * _NUM_CANDIDATES // num_requests:
+                rates[count] = rate(candidate)
+        best = max(rates, key=lambda count: rates[count])
+        if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:
+            self._switch([record for _, record in promises], best)
+
+    def _switch(self, records: Sequence[_Record], num_drafting: int) -> None:
+        """Draft for the first of `records`."""
+        settings = self._settings
+        for number, record in enumerate(records):
+            self.num_switches += record.is_drafting != (number < num_drafting)
+            record.is_drafting = number < num_drafting
+        self._drafts_newcomers = 2 * num_drafting >= len(records)
+        since = (self._round - self._switched_round) / self._rest_rounds if self._switched_round else inf
+        factor = 2.0 if since < _HASTY_RESTS else 0.5 if since > 4 * _HASTY_RESTS else 1.0
+        self._rest_rounds = int(
+            min(max(self._rest_rounds * factor, settings.min_rounds), settings.max_rounds)
+        )
+        self._switched_round = self._round
+
+    def _promise(self, record: _Record, number: int) -> list[Curve]:
+        """Survivals to expect of the request's next block: of its last ones, or of anybody's if these are too old.
+
+        Its own acceptance corrects what rows promise by a power: that which makes the mean promised acceptance of what
+        was verified the observed one.
+        """
+        prior = self._settings.prior_trials
+        if not record.curves or self._round - record.drafted_round > self._settings.stale_rounds:
+            kept = max(1, len(self._recent) // len(self._records))
+            return [self._recent[(number * kept + i) % len(self._recent)] for i in range(kept)]
+        if record.trials == 0.0:
+            return record.curves
+        predicted = record.predicted / record.trials
+        observed = (record.accepted + prior * predicted) / (record.trials + prior)
+        exponent = _log(observed) / _log(predicted)
+        return [[survival**exponent for survival in curve] for curve in record.curves]
+
+
+def _log(rate: float) -> float:
+    return log(min(max(rate, 0.02), 0.98))

@@ -1,0 +1,200 @@
+"""Drafts and verifies as much as makes tokens come faster, by costs and acceptance learnt on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from dspine_cluster.core.draft_or_plain import DraftOrPlain
+from dspine_cluster.core.draft_value import gap_of
+from dspine_cluster.core.exploration import Exploration
+from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
+from dspine_cluster.core.survival import SurvivalModel
+from dspine_cluster.core.verify_length import NO_LOAD, BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
+from dspine_cluster.core.verify_walk import RoundPrice, Walk, choose_lengths
+
+_CURVES_PER_PASS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided for a pass with drafted blocks, and why."""
+
+    num_requests: int
+    num_drafted: int
+    num_verified: int
+    walk: Walk
+    explores: bool
+    """Whether a block is verified in full to learn from it."""
+
+
+class DynamicVerifyLength(VerifyLengthPolicy):
+    """The policy of `verify: dynamic`. For one thread; deterministic given what it is told and `random`."""
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        max_proposals: int = 15,
+        buckets: Sequence[int] = (),
+        draft_or_plain: DraftOrPlain | None = None,
+        exploration: Exploration | None = None,
+    ) -> None:
+        """`buckets` are the sizes to which the engine pads the tokens of a pass. `random` picks who is explored."""
+        self.last: Decision | None = None
+        """The decision for the last pass with drafted blocks."""
+        self.draft_or_plain = draft_or_plain or DraftOrPlain()
+        self.pass_cost = PassCost(buckets)
+        self.draft_cost = DraftCost()
+        self._random = random
+        self._max_proposals = max_proposals
+        self._exploration = exploration or Exploration()
+        # Whether a proposal equals the greedy choice and whether a sampled one is accepted are different questions.
+        self._survival = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
+        self._blocks: dict[int, BlockView] = {}
+        self._load = NO_LOAD
+        self._num_passes = 0
+        self._measures_plain = False  # whether the last trial was a plain pass
+
+    @property
+    def wants_drafts(self) -> bool:
+        return True
+
+    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
+        self._blocks = {block.uid: block for block in blocks if block.num_proposals}
+        explorer = self._exploration.uid
+        if explorer is not None and explorer not in self._blocks and any(b.uid == explorer for b in blocks):
+            self._exploration.cancel()  # its draft has not come
+        num_proposals = [block.num_proposals for block in blocks]
+        if not self._blocks:
+            return num_proposals
+        if not self.pass_cost.is_known:
+            return _first_that_fit(num_proposals, load.max_verified_tokens)
+        models = [self._survival[block.is_greedy] for block in blocks]
+        in_full = [i for i, block in enumerate(blocks) if block.uid == explorer and block.num_proposals]
+        walk = choose_lengths(
+            num_proposals,
+            lambda i, position: models[i].conditional(position, blocks[i].confidences[position]),
+            models[0].expected,
+            self._price(len(blocks), load),
+            max_verified=load.max_verified_tokens,
+            in_full=in_full,
+        )
+        self.last = Decision(len(blocks), len(self._blocks), sum(walk.lengths), walk, bool(in_full))
+        return walk.lengths
+
+    def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
+        for uid in uids:
+            self.draft_or_plain.join(uid)
+        if self.draft_or_plain.is_due:
+            self.draft_or_plain.decide(self._curve, self.draft_cost.seconds)
+        if uids and self._exploration.is_due:
+            self._measures_plain = not self._measures_plain and self.draft_or_plain.is_plain_close
+            if self._measures_plain:
+                self._exploration.skip()
+                return ()
+            self._exploration.begin(self._random.choice(uids))
+        explorer = self._exploration.uid
+        return {uid for uid in uids if uid == explorer or self.draft_or_plain.is_drafting(uid)}
+
+    def note_drafts(self, num_blocks: int, taken_s: float) -> None:
+        self.draft_cost.note(num_blocks, taken_s)
+
+    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
+        num_tokens = load.num_prefill_tokens + sum(1 + outcome.num_verified for outcome in outcomes)
+        self.pass_cost.note(
+            num_requests=len(outcomes),
+            num_tokens=num_tokens,
+            num_prefill_tokens=load.num_prefill_tokens,
+            num_kv_tokens=load.num_kv_tokens,
+            taken_s=taken_s,
+        )
+        if not outcomes:
+            return
+        self._load = load
+        self._num_passes += 1
+        self._exploration.end_pass()
+        verified = [(o, self._blocks[o.uid]) for o in outcomes if o.num_verified]
+        for outcome, block in verified:
+            self._note_acceptance(outcome, block)
+            if outcome.uid == self._exploration.uid:
+                self._end_exploration(outcome, num_tokens)
+        self._note_curves()
+        for outcome, block in verified:
+            model = self._survival[block.is_greedy]
+            model.note(block.confidences, outcome.num_verified, outcome.num_accepted)
+        self.draft_or_plain.end_pass()
+        self._blocks = {}
+
+    def forget(self, uid: int) -> None:
+        self.draft_or_plain.forget(uid)
+        if uid == self._exploration.uid:
+            self._exploration.cancel()
+
+    def _note_acceptance(self, outcome: BlockOutcome, block: BlockView) -> None:
+        num_trials = min(outcome.num_accepted + 1, outcome.num_verified)
+        model = self._survival[block.is_greedy]
+        self.draft_or_plain.note(
+            outcome.uid,
+            num_trials=num_trials,
+            num_accepted=outcome.num_accepted,
+            predicted=sum(model.conditional(j, block.confidences[j]) for j in range(num_trials)),
+        )
+
+    def _note_curves(self) -> None:
+        """Look at some blocks as a whole, now that they are decided, each request in its turn."""
+        blocks = list(self._blocks.values())
+        first = self._num_passes * _CURVES_PER_PASS
+        for i in range(min(_CURVES_PER_PASS, len(blocks))):
+            block = blocks[(first + i) % len(blocks)]
+            curve = self._survival[block.is_greedy].curve(block.confidences[: block.num_proposals])
+            self.draft_or_plain.note_curve(block.uid, curve)
+
+    def _price(self, num_requests: int, load: PassLoad) -> RoundPrice:
+        curve = self.pass_cost.curve(
+            num_requests=num_requests,
+            num_prefill_tokens=load.num_prefill_tokens,
+            num_kv_tokens=load.num_kv_tokens,
+        )
+        num_plain = num_requests - len(self._blocks)
+        gap = gap_of(num_plain, self.draft_cost.seconds(len(self._blocks)), curve.seconds(max(1, num_plain)))
+        return RoundPrice(
+            curve=curve,
+            num_tokens=num_requests + load.num_prefill_tokens,
+            base_tokens=num_requests + gap.num_tokens,
+            base_s=gap.seconds,
+        )
+
+    def _curve(self, num_requests: int) -> CostCurve:
+        """The cost of a pass of that many of the present requests."""
+        share = num_requests / max(1, self.draft_or_plain.num_requests)
+        return self.pass_cost.curve(
+            num_requests=num_requests,
+            num_prefill_tokens=0,
+            num_kv_tokens=int(self._load.num_kv_tokens * share),
+        )
+
+    def _end_exploration(self, outcome: BlockOutcome, num_tokens: int) -> None:
+        """Weigh what the trial cost, in tokens that would have come instead."""
+        num_requests = self.draft_or_plain.num_requests
+        curve = self._curve(num_requests)
+        pass_s = curve.seconds(num_requests)
+        if self.draft_or_plain.is_drafting(outcome.uid):
+            extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - outcome.num_verified))
+            self._exploration.end(num_requests, cost_tokens=extra_s * num_requests / pass_s)
+            return
+        extra_s = curve.seconds(num_requests + outcome.num_verified) - pass_s
+        if num_requests == 1:
+            cost_tokens = (extra_s + self.draft_cost.seconds(1)) / pass_s
+        else:  # it sat out one pass of the others
+            cost_tokens = 1.0 + extra_s * num_requests / pass_s
+        self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=outcome.num_accepted)
+
+
+def _first_that_fit(num_proposals: Sequence[int], room: int) -> list[int]:
+    lengths = []
+    for count in num_proposals:
+        lengths.append(min(count, room))
+        room -= lengths[-1]
+    return lengths

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from dspine_cluster.core.draft_or_plain import DraftOrPlain
+from dspine_cluster.core.pass_cost import CostCurve
+
+
+class Bench:
+    """Requests of given acceptance under given costs; every request that is drafted for has 8 proposals verified."""
+
+    def __init__(
+        self, num_requests: int, *, token_s: float, draft_s: Callable[[int], float], promise: float = 0.6
+    ) -> None:
+        self.choice = DraftOrPlain()
+        self.acceptance = [0.8] * num_requests
+        self.token_s = token_s
+        self._promise = promise
+        self._draft_s = draft_s
+        self._random = Random(0)
+        for uid in range(num_requests):
+            self.choice.join(uid)
+
+    @property
+    def drafting(self) -> list[int]:
+        return [uid for uid in range(len(self.acceptance)) if self.choice.is_drafting(uid)]
+
+    def run(self, num_passes: int) -> None:
+        for _ in range(num_passes):
+            for uid in self.drafting:
+                self.draft(uid)
+            self.choice.end_pass()
+            if self.choice.is_due:
+                self.choice.decide(lambda _: CostCurve([0], [1.0], [self.token_s], 1e-6, ()), self._draft_s)
+
+    def draft(self, uid: int) -> None:
+        """Draft for a request; its rows promise the same whatever the truth is."""
+        accepted = next((i for i in range(8) if self._random.random() >= self.acceptance[uid]), 8)
+        trials = min(accepted + 1, 8)
+        self.choice.note(uid, num_trials=trials, num_accepted=accepted, predicted=self._promise * trials)
+        self.choice.note_curve(uid, [self._promise ** (j + 1) for j in range(8)])
+
+
+def test_cheap_drafts_are_made_for_all() -> None:
+    bench = Bench(6, token_s=0.001, draft_s=lambda count: 0.1)
+    bench.run(100)
+    assert len(bench.drafting) == 6
+
+
+def test_dear_drafts_are_made_for_none() -> None:
+    bench = Bench(6, token_s=0.001, draft_s=lambda count: 10.0)
+    bench.run(100)
+    assert bench.drafting == []
+    bench.choice.join(99)
+    assert not bench.choice.is_drafting(99), "newcomers do as the others"
+
+
+def test_each_request_is_judged_by_its_own_acceptance() -> None:
+    bench = Bench(8, token_s=0.02, draft_s=lambda count: 0.3 * count)
+    bench.acceptance = [0.9] * 4 + [0.05] * 4
+    bench.run(150)
+    assert set(bench.drafting) <= {0, 1, 2, 3}
+    assert len(bench.drafting) >= 3
+
+
+def test_a_request_alone_is_drafted_for_as_long_as_it_pays() -> None:
+    bench = Bench(1, token_s=0.01, draft_s=lambda count: 1.0)
+    bench.run(100)
+    assert bench.drafting == [0]
+    bench.acceptance = [0.1]
+    bench.run(100)
+    assert bench.drafting == []
+    bench.acceptance = [0.9]
+    for _ in range(10):
+        bench.draft(0)
+    bench.run(600)
+    assert bench.drafting == [0]
+
+
+def test_where_both_are_as_good_it_does_not_flap() -> None:
+    # 8 proposals at acceptance 0.6 give 2.48 tokens a round of 2.48 plain steps.
+    bench = Bench(1, token_s=0.0, draft_s=lambda count: 1.475)
+    bench.acceptance = [0.6]
+    for _ in range(100):
+        bench.draft(0)
+        bench.run(20)
+    assert bench.choice.num_switches <= 8
+
+
+def test_switches_that_follow_each_other_get_slower() -> None:
+    bench = Bench(1, token_s=0.0, draft_s=lambda count: 1.0)
+    decisions = []
+    for number in range(60):
+        bench.acceptance = [0.95 if number % 2 else 0.05]
+        for _ in range(40):
+            bench.draft(0)
+        bench.run(16)
+        decisions.append(tuple(bench.drafting))
+    assert bench.choice.num_switches < 15
+
+
+def test_a_crowd_is_answered_at_once() -> None:
+    bench = Bench(2, token_s=0.5, draft_s=lambda count: 0.1)
+    bench.run(20)
+    assert not bench.choice.is_due
+    for uid in range(2, 6):
+        bench.choice.join(uid)
+    assert bench.choice.is_due
+
+
+def test_it_tells_when_plain_decoding_is_nearly_as_fast() -> None:
+    far = Bench(4, token_s=0.0, draft_s=lambda count: 0.1)
+    far.run(50)
+    assert not far.choice.is_plain_close
+    close = Bench(4, token_s=0.0, draft_s=lambda count: 2.7, promise=0.8)
+    close.run(50)
+    assert close.drafting == [0, 1, 2, 3]
+    assert close.choice.is_plain_close
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    bench = Bench(3, token_s=0.001, draft_s=lambda count: 0.1)
+    bench.choice.forget(1)
+    bench.choice.forget(1)
+    bench.choice.note(1, num_trials=1, num_accepted=1, predicted=0.5)
+    assert bench.choice.num_requests == 2

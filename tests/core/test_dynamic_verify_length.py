@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+from random import Random
+
+import pytest
+
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.exploration import Exploration, ExplorationSettings
+from dspine_cluster.core.verify_length import BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
+from dspine_cluster.core.verify_walk import Stop
+
+
+def seldom() -> Exploration:
+    return Exploration(ExplorationSettings(every_rounds=10_000))
+
+
+def view(uid: int, confidences: Sequence[float], *, is_greedy: bool = True) -> BlockView:
+    return BlockView(uid, len(confidences), confidences, is_greedy)
+
+
+def teach(policy: VerifyLengthPolicy, token_s: float, *, num_requests: int = 2, num_passes: int = 60) -> None:
+    """Passes of a constant second and `token_s` a token, with proposals that are accepted as promised: 3 of 4."""
+    random = Random(0)
+    for _ in range(num_passes):
+        blocks = [view(uid, [0.75] * random.randint(0, 4)) for uid in range(num_requests)]
+        policy.choose(blocks)
+        outcomes = [
+            BlockOutcome(b.uid, b.num_proposals, _accepted(random, b.num_proposals, 0.75)) for b in blocks
+        ]
+        num_tokens = sum(1 + outcome.num_verified for outcome in outcomes)
+        policy.note_pass(outcomes, PassLoad(), 1.0 + token_s * num_tokens)
+        policy.choose_drafts(range(num_requests))
+
+
+def _accepted(random: Random, num_verified: int, acceptance: float) -> int:
+    return next((i for i in range(num_verified) if random.random() >= acceptance), num_verified)
+
+
+def test_before_a_cost_is_known_all_that_fits_is_verified() -> None:
+    policy = DynamicVerifyLength(Random(0))
+    blocks = [view(1, [0.1] * 15), view(2, []), view(3, [0.1] * 15)]
+    assert policy.choose(blocks) == [15, 0, 15]
+    assert policy.choose(blocks, PassLoad(max_verified_tokens=20)) == [15, 0, 5]
+
+
+def test_more_is_verified_where_tokens_are_cheap() -> None:
+    cheap, dear = (DynamicVerifyLength(Random(0), exploration=seldom()) for _ in range(2))
+    teach(cheap, 0.001)
+    teach(dear, 1.0)
+    blocks = [view(0, [0.75] * 15), view(1, [0.75] * 15)]
+    assert sum(cheap.choose(blocks)) > 25
+    assert sum(dear.choose(blocks)) < 6
+
+
+def test_confidence_decides_between_requests() -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=seldom())
+    teach(policy, 0.3)
+    confident, doubtful = policy.choose([view(0, [0.99] * 8), view(1, [0.1] * 8)])
+    assert confident > doubtful
+
+
+def test_acceptance_of_greedy_and_of_sampled_requests_is_learnt_apart() -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=seldom())
+    teach(policy, 0.2)
+    for _ in range(300):
+        policy.choose([view(0, [0.75] * 4), view(1, [0.75] * 4, is_greedy=False)])
+        policy.note_pass([BlockOutcome(0, 4, 4), BlockOutcome(1, 4, 0)], PassLoad(), 3.0)
+    greedy, sampled = policy.choose([view(0, [0.75] * 4), view(1, [0.75] * 4, is_greedy=False)])
+    assert greedy == 4
+    assert sampled == 0
+
+
+def test_the_room_of_the_pass_is_kept() -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=seldom())
+    teach(policy, 0.0001)
+    blocks = [view(uid, [0.9] * 15) for uid in range(4)]
+    assert sum(policy.choose(blocks, PassLoad(max_verified_tokens=17))) == 17
+    assert policy.last is not None
+    assert policy.last.walk.stop is Stop.ROOM
+
+
+def test_one_request_of_one_round_in_64_is_verified_in_full() -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=Exploration(ExplorationSettings(max_loss=1.0)))
+    teach(policy, 1.0, num_requests=4, num_passes=20)
+    num_full = []
+    for _ in range(256):
+        lengths = policy.choose([view(uid, [0.3] * 15) for uid in range(4)])
+        num_full.append(sum(length == 15 for length in lengths))
+        outcomes = [BlockOutcome(uid, length, 0) for uid, length in enumerate(lengths)]
+        policy.note_pass(outcomes, PassLoad(), 5.0 + sum(lengths))
+        policy.choose_drafts(range(4))
+    assert set(num_full) == {0, 1}
+    assert 2 <= sum(num_full) <= 4
+
+
+def test_when_all_decode_plainly_one_draft_in_64_rounds_is_asked_for() -> None:
+    policy = DynamicVerifyLength(Random(0))
+    asked = []
+    drafting: set[int] = {0, 1}
+    for _ in range(400):
+        blocks = [view(uid, [0.5] * 15 if uid in drafting else []) for uid in range(2)]
+        lengths = policy.choose(blocks)
+        policy.note_pass([BlockOutcome(u, n, 0) for u, n in enumerate(lengths)], PassLoad(), 1.0)
+        drafting = set(policy.choose_drafts([0, 1]))
+        policy.note_drafts(max(1, len(drafting)), 1.0)
+        asked.append(len(drafting))
+    assert set(asked[-200:]) == {0, 1}
+    assert 1 <= sum(asked[-200:]) <= 4
+
+
+def test_a_trial_whose_draft_does_not_come_is_made_with_another() -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=Exploration(ExplorationSettings(every_rounds=1)))
+    teach(policy, 1.0, num_passes=1)
+    policy.choose([view(0, []), view(1, [])])
+    lengths = []
+    for _ in range(8):
+        lengths += policy.choose([view(0, [0.01] * 15), view(1, [0.01] * 15)])
+        policy.note_pass([BlockOutcome(0, 0, 0), BlockOutcome(1, 0, 0)], PassLoad(), 3.0)
+        policy.choose_drafts([0, 1])
+    assert 15 in lengths
+
+
+def test_requests_that_end_are_forgotten() -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=Exploration(ExplorationSettings(every_rounds=1)))
+    teach(policy, 0.1, num_requests=3, num_passes=5)
+    for uid in range(3):
+        policy.forget(uid)
+    assert policy.draft_or_plain.num_requests == 0
+    assert set(policy.choose_drafts([7])) == {7}
+
+
+def test_a_pass_without_blocks_teaches_its_cost() -> None:
+    policy = DynamicVerifyLength(Random(0))
+    policy.note_pass([], PassLoad(num_prefill_tokens=512), 0.1)
+    assert policy.pass_cost.is_known
+
+
+def test_it_is_deterministic() -> None:
+    def lengths() -> list[list[int]]:
+        policy = DynamicVerifyLength(Random(5))
+        random = Random(1)
+        chosen = []
+        for _ in range(150):
+            blocks = [view(uid, [random.random() for _ in range(15)]) for uid in range(3)]
+            chosen.append(policy.choose(blocks))
+            outcomes = [BlockOutcome(u, n, _accepted(random, n, 0.7)) for u, n in enumerate(chosen[-1])]
+            policy.note_pass(outcomes, PassLoad(), 1.0 + 0.1 * sum(chosen[-1]))
+            policy.choose_drafts(range(3))
+        return chosen
+
+    assert lengths() == lengths()
+
+
+Q = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
+P = [Fraction(1, 6), Fraction(1, 2), Fraction(1, 3)]
+
+
+@pytest.mark.parametrize("of_the_token", [False, True])
+def test_sampled_output_is_the_targets_unless_confidences_are_those_of_the_drawn_tokens(
+    of_the_token: bool,
+) -> None:
+    """One position matters: whether the first proposal is verified may not depend on it."""
+    output = [Fraction(0)] * 3
+    chosen = set()
+    for first, second in product(range(3), repeat=2):
+        policy = DynamicVerifyLength(Random(0), exploration=seldom())
+        teach(policy, 0.6)
+        confidences = [float(Q[first]), float(Q[second])] if of_the_token else [0.5, (0.1, 0.9, 0.6)[first]]
+        (length,) = policy.choose([view(0, confidences, is_greedy=False)])
+        chosen.add(length)
+        weight = Q[first] * Q[second]
+        if length == 0:
+            output = [mass + weight * p for mass, p in zip(output, P, strict=True)]
+            continue
+        accept = min(Fraction(1), P[first] / Q[first])
+        output[first] += weight * accept
+        residual = [max(p - q, Fraction(0)) for p, q in zip(P, Q, strict=True)]
+        for token in range(3):
+            output[token] += weight * (1 - accept) * residual[token] / sum(residual)
+    assert len(chosen) > 1
+    assert (output == P) is not of_the_token

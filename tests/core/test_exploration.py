@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from dspine_cluster.core.exploration import Exploration, ExplorationSettings
+
+
+def rounds_until_due(exploration: Exploration) -> int:
+    for number in range(10_000):
+        if exploration.is_due:
+            return number
+        exploration.end_pass()
+    raise AssertionError("never due")
+
+
+def test_one_round_in_64_explores() -> None:
+    exploration = Exploration()
+    assert rounds_until_due(exploration) == 2, "soon after the start"
+    exploration.begin(7)
+    assert exploration.uid == 7
+    assert not exploration.is_due
+    exploration.end(8, cost_tokens=0.5)
+    assert exploration.uid is None
+    assert rounds_until_due(exploration) == 64
+
+
+def test_a_trial_that_is_dear_is_made_more_rarely() -> None:
+    exploration = Exploration(ExplorationSettings(max_loss=0.02))
+    exploration.begin(7)
+    exploration.end(1, cost_tokens=4.0)
+    assert rounds_until_due(exploration) == 200
+    exploration.begin(7)
+    exploration.end(1, cost_tokens=4.0, num_accepted=1)
+    assert rounds_until_due(exploration) == 150
+
+
+def test_a_trial_that_paid_is_repeated_with_the_same_request() -> None:
+    exploration = Exploration()
+    exploration.begin(7)
+    exploration.end(1, cost_tokens=2.0, num_accepted=9)
+    assert exploration.uid == 7
+
+
+def test_one_failure_does_not_end_a_good_series_and_a_bad_past_does_not_hinder_one() -> None:
+    exploration = Exploration()
+    for _ in range(10):
+        exploration.begin(7)
+        exploration.end(1, cost_tokens=2.0)
+        assert exploration.uid is None
+    exploration.begin(7)
+    exploration.end(1, cost_tokens=2.0, num_accepted=9)
+    exploration.end(1, cost_tokens=2.0, num_accepted=0)
+    assert exploration.uid == 7
+    exploration.end(1, cost_tokens=4.0, num_accepted=0)
+    assert exploration.uid is None
+
+
+def test_a_trial_that_cannot_be_made_is_soon_replaced() -> None:
+    exploration = Exploration()
+    rounds_until_due(exploration)
+    exploration.begin(7)
+    exploration.cancel()
+    assert exploration.is_due
+    exploration.skip()
+    assert rounds_until_due(exploration) == 64
