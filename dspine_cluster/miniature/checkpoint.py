@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,8 +48,10 @@ class Checkpoint:
         Raises:
             CheckpointError: it cannot be written; the earlier one stays.
         """
+        content = io.BytesIO()  # on a full disk torch's own writer would not say what is wrong
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, content)
         with replacing(self.path) as path:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path)
+            path.write_bytes(content.getbuffer())
         self._saved_at = time.monotonic()
 
 

@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.replace(beside, path)
         finally:
             _remove(beside)
-    except (OSError, RuntimeError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write {path}: {error}") from error
 
 

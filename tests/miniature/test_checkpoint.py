@@ -34,15 +34,17 @@ def test_a_save_cut_short_leaves_the_earlier_one(tmp_path: Path, monkeypatch: py
     checkpoint = Checkpoint(tmp_path, 60)
     checkpoint.save(*trained(), 1)
 
-    def cut_short(state: object, path: Path) -> None:
-        path.write_bytes(b"half")
+    def cut_short(path: Path, content: memoryview) -> None:
+        with path.open("wb") as file:
+            file.write(content[:100])
         raise OSError("disk full")
 
-    monkeypatch.setattr(torch, "save", cut_short)
+    monkeypatch.setattr(Path, "write_bytes", cut_short)
     with pytest.raises(CheckpointError, match="disk full"):
         checkpoint.save(*trained(), 2)
     monkeypatch.undo()
     assert checkpoint.restore(*trained()) == 1
+    assert list(tmp_path.iterdir()) == [checkpoint.path]
 
 
 def test_it_is_due_after_its_time(tmp_path: Path) -> None:
