@@ -65,7 +65,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._blocks = {block.uid: block for block in blocks if block.num_proposals}
         explorer = self._exploration.uid
         if explorer is not None and explorer not in self._blocks and any(b.uid == explorer for b in blocks):
-            self._exploration.cancel()  # its draft has not come
+            self._exploration.miss()
         num_proposals = [block.num_proposals for block in blocks]
         if not self._blocks:
             return num_proposals

@@ -16,6 +16,8 @@ class ExplorationSettings:
     """Share of the tokens that exploration may cost; where a trial costs more, it is made more rarely."""
     keep: float = 0.7
     """Weight of the trial before, when it is asked whether the last ones paid."""
+    max_missed: int = 16
+    """Rounds without the draft of the request on trial."""
 
 
 DEFAULT_EXPLORATION = ExplorationSettings()
@@ -30,6 +32,7 @@ class Exploration:
         """The request whose next block is verified in full."""
         self._settings = settings
         self._rounds_left = settings.first_rounds
+        self._num_missed = 0
         self._balance = 0.0  # of the last trials, in tokens
 
     @property
@@ -42,10 +45,17 @@ class Exploration:
     def begin(self, uid: int) -> None:
         """Try this request next."""
         self.uid = uid
+        self._num_missed = 0
 
     def skip(self) -> None:
         """Something else was tried instead."""
         self._rounds_left = self._settings.every_rounds
+
+    def miss(self) -> None:
+        """The request's draft has not come, perhaps because its drafter has to catch up. After a while try another."""
+        self._num_missed += 1
+        if self._num_missed >= self._settings.max_missed:
+            self.cancel()
 
     def cancel(self) -> None:
         """The trial cannot be made: try another soon."""

@@ -111,16 +111,16 @@ def test_when_all_decode_plainly_one_draft_in_64_rounds_is_asked_for() -> None:
     assert 1 <= sum(asked[-200:]) <= 4
 
 
-def test_a_trial_whose_draft_does_not_come_is_made_with_another() -> None:
-    policy = DynamicVerifyLength(Random(0), exploration=Exploration(ExplorationSettings(every_rounds=1)))
-    teach(policy, 1.0, num_passes=1)
-    policy.choose([view(0, []), view(1, [])])
-    lengths = []
-    for _ in range(8):
-        lengths += policy.choose([view(0, [0.01] * 15), view(1, [0.01] * 15)])
-        policy.note_pass([BlockOutcome(0, 0, 0), BlockOutcome(1, 0, 0)], PassLoad(), 3.0)
-        policy.choose_drafts([0, 1])
-    assert 15 in lengths
+@pytest.mark.parametrize(("num_missed", "num_full"), [(2, 1), (3, 0)])
+def test_a_trial_waits_a_little_for_a_drafter_to_catch_up(num_missed: int, num_full: int) -> None:
+    exploration = Exploration(ExplorationSettings(max_missed=3))
+    policy = DynamicVerifyLength(Random(0), exploration=exploration)
+    policy.note_pass([BlockOutcome(0, 0, 0), BlockOutcome(1, 0, 0)], PassLoad(), 3.0)
+    exploration.begin(1)
+    for _ in range(num_missed):
+        policy.choose([view(0, []), view(1, [])])
+    lengths = policy.choose([view(0, [0.01] * 15), view(1, [0.01] * 15)])
+    assert lengths.count(15) == num_full
 
 
 def test_requests_that_end_are_forgotten() -> None:
