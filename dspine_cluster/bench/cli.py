@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from dspine_cluster.bench.options import JsonFile, PictureFile, choices, numbers
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
+from dspine_cluster.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Measure the miniature on this machine.")
 console = Console(highlight=False, soft_wrap=True)
@@ -181,5 +182,9 @@ def routing(
 
 
 def _write(report: dict[str, Any], path: Path | None) -> None:
-    if path is not None:
+    if path is None:
+        return
+    try:
         path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -57,7 +57,7 @@ def _time(run: Callable[[], None]) -> float:
 
 
 def _engine_runner(folder: Path, prompts: Sequence[Sequence[int]], num_tokens: int) -> Callable[[], None]:
-    longest = max(map(len, prompts)) + num_tokens
+    longest = max(map(len, prompts)) + num_tokens + PAGE_TOKENS  # never below what a configuration may have
     pool_tokens = (longest + PAGE_TOKENS) * len(prompts)
     config = EngineConfig(
         max_model_len_tokens=longest,

@@ -65,7 +65,7 @@ def test_sampled_runs_report_no_mismatches_because_there_is_no_truth(tmp_path: P
 def test_engine_compares_with_transformers(tmp_path: Path) -> None:
     report_file = tmp_path / "out.json"
     result = RUNNER.invoke(
-        app, ["bench", "engine", "--batch", "2", "--tokens", "4", "--json", str(report_file)]
+        app, ["bench", "engine", "--batch", "2", "--tokens", "2", "--json", str(report_file)]
     )
     assert result.exit_code == 0, result.output
     (row,) = json.loads(report_file.read_text())["results"]
