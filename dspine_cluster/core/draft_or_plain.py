@@ -92,7 +92,7 @@ class DraftOrPlain:
     @property
     def is_due(self) -> bool:
         """Whether to decide anew."""
-        if self._round < self._settings.first_rounds or not self._recent:
+        if not self._records or not self._recent or self._round < self._settings.first_rounds:
             return False
         small, large = sorted((self._decided_requests, len(self._records)))
         is_crowd_new = large > self._settings.crowd_factor * small

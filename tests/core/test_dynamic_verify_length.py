@@ -129,6 +129,7 @@ def test_requests_that_end_are_forgotten() -> None:
     for uid in range(3):
         policy.forget(uid)
     assert policy.draft_or_plain.num_requests == 0
+    assert not policy.choose_drafts([])
     assert set(policy.choose_drafts([7])) == {7}
 
 
