@@ -102,7 +102,7 @@ def turns(
     from dspine_cluster.bench.turns import held_out_conversations, run_turns
 
     config = VerifierConfig(
-        engine=EngineConfig(pool_tokens=1024 * conversations * turns, max_running_requests=1),
+        engine=EngineConfig(pool_tokens=1024 * (conversations * turns + 5), max_running_requests=1),
         drafting=DraftingConfig(late_factor=1e6, first_deadline_s=60.0),  # however slow the machine
     )
     scripts = held_out_conversations(conversations, turns, seed)
