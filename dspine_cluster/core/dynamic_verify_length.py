@@ -48,7 +48,6 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self.pass_cost = PassCost(buckets)
         self.draft_cost = DraftCost()
         self._random = random
-        self._max_proposals = max_proposals
         self._exploration = exploration or Exploration()
         # Whether a proposal equals the greedy choice and whether a sampled one is accepted are different questions.
         self._survival = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
