@@ -244,7 +244,7 @@ def test_sixty_four_requests_that_lose_their_drafter_move_at_a_pace_and_keep_the
     for uid, request in enumerate(requests):
         harness.submit(uid, request)
     while len(first.drafted) < 64:
-        harness.step()
+        assert harness.step()
     first.close()
     harness.loop.drafters.connect("second", second)
     num_steps = 0
