@@ -84,9 +84,6 @@ class ServeGenerator:
             except _LostError as error:
                 if progress.has_ended:
                     return
-                if progress.is_complete:
-                    yield progress.end()
-                    return
                 if num_resumes == _MAX_RESUMES:
                     self._placing.counts["lost_streams_total"] += 1
                     raise EngineStoppedError(

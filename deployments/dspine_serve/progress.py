@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, Usage
+from dspine_cluster.types import GenerateRequest, RoundOutput, Usage
 
 
 class Progress:
@@ -20,11 +20,6 @@ class Progress:
         self.has_ended = False
         """The caller has the last item."""
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the caller has all the tokens that it asked for."""
-        return len(self._token_ids) >= self._request.stop.max_tokens
-
     def begin(self) -> GenerateRequest:
         """The request for the next attempt: what the caller has counts as output, and is not sent again."""
         self._earlier, self._present = self._usage(self._present), Usage()
@@ -38,10 +33,6 @@ class Progress:
         if self._cached_prompt_tokens is None:
             self._cached_prompt_tokens = output.usage.cached_prompt_tokens
         return replace(output, usage=self._usage(output.usage))
-
-    def end(self) -> RoundOutput:
-        """The last item, where a replica was lost before it could send it."""
-        return RoundOutput((), "", finish_reason=FinishReason.LENGTH, usage=self._usage(self._present))
 
     def _usage(self, present: Usage) -> Usage:
         earlier = self._earlier

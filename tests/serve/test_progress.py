@@ -49,19 +49,9 @@ def test_the_usage_is_that_of_all_rounds_of_all_attempts(attempts: list[list[int
         assert usage == Usage(3, num_tokens, first, num_rounds, 3 * num_rounds, 2 * num_rounds, num_rounds)
 
 
-def test_a_generation_with_all_its_tokens_ends_by_itself() -> None:
-    progress = Progress(REQUEST)
-    progress.begin()
-    progress.add(RoundOutput((7, 8, 9), "abc", usage=Usage(3, 3, 2, 1, 15, 4, 2)))
-    assert not progress.is_complete
-    progress.add(RoundOutput((7,), "d", usage=Usage(3, 4, 2, 2, 30, 4, 2)))
-    assert progress.is_complete
-    assert not progress.has_ended
-    end = RoundOutput((), "", finish_reason=FinishReason.LENGTH, usage=Usage(3, 4, 2, 2, 30, 4, 2))
-    assert progress.end() == end
-
-
 def test_the_last_item_ends_it() -> None:
     progress = Progress(REQUEST)
-    progress.add(RoundOutput((7,), "a", finish_reason=FinishReason.STOP))
+    progress.add(RoundOutput((7,), "a"))
+    assert not progress.has_ended
+    progress.add(RoundOutput((8,), "b", finish_reason=FinishReason.STOP))
     assert progress.has_ended
