@@ -91,6 +91,10 @@ class ServeGenerator:
                     ) from error
                 self._placing.counts["resumed_streams_total"] += 1
                 _logger.warning("%s is resumed elsewhere: %s", request.request_id, error)
+            except DspineError:
+                if num_resumes > 0:
+                    self._placing.counts["lost_streams_total"] += 1
+                raise
 
     async def check_health(self) -> None:
         """Raises EngineStoppedError when no verifier replica answers."""

@@ -168,6 +168,30 @@ async def test_after_two_resumes_a_stream_that_is_lost_again_ends_with_an_error(
     ingress.assert_nothing_is_held()
 
 
+@pytest.mark.parametrize(("others", "error"), [((), EngineStoppedError), (("b",), OverloadedError)])
+async def test_a_stream_that_no_other_verifier_takes_counts_as_lost(
+    others: tuple[str, ...], error: type[Exception]
+) -> None:
+    first = FakeVerifier("first", stops_after=1)
+    ingress = Ingress(first, *(FakeVerifier(name, max_calls=0) for name in others), is_pictured=False)
+    ingress.picture.add("first")
+    stream = ingress.generator.generate(REQUEST)
+    await anext(stream)
+    first.kill()
+    ingress.picture.add(*others)
+    with pytest.raises(error):
+        await anext(stream)
+    assert ingress.placing.stats()["lost_streams_total"] == 1
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_request_that_no_verifier_takes_is_no_lost_stream() -> None:
+    ingress = Ingress(FakeVerifier("a", max_calls=0))
+    with pytest.raises(OverloadedError):
+        await ingress.collect()
+    assert "lost_streams_total" not in ingress.placing.stats()
+
+
 async def test_a_verifier_lost_after_its_last_item_changes_nothing() -> None:
     verifier = FakeVerifier("a")
     ingress = Ingress(verifier, FakeVerifier("b"), is_pictured=False)
