@@ -43,14 +43,8 @@ class PrefixEvents:
                 self._removed.add(key)
 
     def take(self) -> tuple[set[PageKey], set[PageKey]]:
-        """(added, removed) since the last call of this or of `snapshot`."""
+        """(added, removed) since the last call."""
         with self._lock:
             taken = self._added, self._removed
             self._added, self._removed = set(), set()
             return taken
-
-    def snapshot(self) -> set[PageKey]:
-        """Every key present now; later changes count from here."""
-        with self._lock:
-            self._added, self._removed = set(), set()
-            return set(self._present)

@@ -11,7 +11,6 @@ import torch
 from dspine_cluster.config import DrafterServiceConfig
 from dspine_cluster.core.cache_lifetime import CacheLifetime
 from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport, coarse
-from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.drafter.load import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
@@ -101,17 +100,8 @@ class DrafterService:
         load = ReplicaLoad(
             running_requests=len(contexts), cache_lifetime_s=coarse(self._cache_lifetime.seconds)
         )
-        added, removed = self.take_prefix_events()
+        added, removed = contexts.prefix_events.take()
         return ReplicaReport(load, frozenset(added), frozenset(removed))
-
-    def take_prefix_events(self) -> tuple[set[PageKey], set[PageKey]]:
-        """(added, removed) since the last call: keys of the cached pages before which nothing is missing that a draft
-        would read."""
-        return self._loop.contexts.prefix_events.take()
-
-    def prefix_snapshot(self) -> set[PageKey]:
-        """All such keys now; `take_prefix_events` counts from here."""
-        return self._loop.contexts.prefix_events.snapshot()
 
     def stats(self) -> dict[str, float]:
         """Present figures, and totals since the start."""

@@ -13,7 +13,6 @@ from queue import Empty, SimpleQueue
 
 from dspine_cluster.config import VerifierConfig, parse_verify
 from dspine_cluster.core.cluster_records import ReplicaReport
-from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
@@ -84,11 +83,6 @@ class VerifierService:
         """Requests that it takes at a time, running and waiting."""
         return self._config.max_running_requests + self._config.max_waiting_requests
 
-    @property
-    def max_model_len(self) -> int:
-        """Prompt and output tokens of one request at most."""
-        return self._config.max_model_len_tokens
-
     def start(self) -> None:
         self._thread.start()
         self._connector.start()
@@ -142,8 +136,7 @@ class VerifierService:
 
     def check_health(self) -> None:
         """Raises EngineStoppedError when the loop has ended or no longer advances."""
-        if self._failure is not None or not self._thread.is_alive():
-            raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
+        self._check_runs()
         stalled_s = time.monotonic() - self._last_step_at_s
         if stalled_s > _STALL_S:
             raise EngineStoppedError(f"the engine loop has not advanced for {stalled_s:.0f} s")
@@ -154,19 +147,10 @@ class VerifierService:
         Raises:
             EngineStoppedError: the loop has ended.
         """
-        if self._failure is not None or not self._thread.is_alive():
-            raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
+        self._check_runs()
         load, admitted = self._load_report.take()
-        added, removed = self.take_prefix_events()
+        added, removed = self._loop.prefix_events.take()
         return ReplicaReport(load, frozenset(added), frozenset(removed), admitted)
-
-    def take_prefix_events(self) -> tuple[set[PageKey], set[PageKey]]:
-        """(added, removed) since the last call: keys of the pages that end prefixes which a request can resume from."""
-        return self._loop.prefix_events.take()
-
-    def prefix_snapshot(self) -> set[PageKey]:
-        """All such keys now; `take_prefix_events` counts from here."""
-        return self._loop.prefix_events.snapshot()
 
     def stats(self) -> dict[str, float]:
         """Figures by metric name."""
@@ -175,6 +159,10 @@ class VerifierService:
             f"draft_fallback_total{{reason={reason}}}": n for reason, n in dict(drafters.fallbacks).items()
         }
         return {**self._loop.metrics.snapshot(), **fallbacks, "connected_drafters": drafters.num_connected}
+
+    def _check_runs(self) -> None:
+        if self._failure is not None or not self._thread.is_alive():
+            raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
 
     def _run(self) -> None:
         try:

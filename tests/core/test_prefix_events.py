@@ -27,11 +27,3 @@ def test_what_came_and_went_in_between_is_not_reported() -> None:
     events.add(KEYS[0])
     events.discard(KEYS[0])
     assert events.take() == (set(), set())
-
-
-def test_changes_count_from_the_last_snapshot() -> None:
-    events = PrefixEvents()
-    events.add(KEYS[0])
-    assert events.snapshot() == {KEYS[0]}
-    events.add(KEYS[1])
-    assert events.take() == ({KEYS[1]}, set())

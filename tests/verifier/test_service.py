@@ -19,6 +19,7 @@ import torch
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport
 from dspine_cluster.core.page_hash import page_keys, verifier_root
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
@@ -271,19 +272,18 @@ async def test_without_drafter_the_service_decodes_plainly_and_counts_no_fallbac
 
 async def test_restorable_prefixes_are_reported_once_as_they_come(loaded: LoadedVerifier) -> None:
     with running(loaded) as service:
-        assert service.take_prefix_events() == (set(), set())
-        request = make_request(max_tokens=120)
+        assert service.take_report() == ReplicaReport(ReplicaLoad())
+        request = make_request("Tell me a story. " * 40, max_tokens=4)
         first, second = await collect(service, request), await collect(service, request)
-        added, removed = service.take_prefix_events()
-        later = service.take_prefix_events()
-        snapshot = service.prefix_snapshot()
+        report, later = service.take_report(), service.take_report()
         cached = service.stats()["cached_prompt_tokens_total"]
     assert tokens_of(first) == tokens_of(second)
     usage = second[-1].usage
-    assert usage.cached_prompt_tokens == cached < usage.prompt_tokens
+    assert 0 < usage.cached_prompt_tokens == cached < usage.prompt_tokens
     root = verifier_root(loaded.hello.target, CONFIG.engine.dtype, "")
-    assert added <= set(page_keys([*request.prompt_ids, *tokens_of(first)], root))
-    assert (removed, later, snapshot) == (set(), (set(), set()), added)
+    assert report.added
+    assert report.added <= set(page_keys([*request.prompt_ids, *tokens_of(first)], root))
+    assert not report.removed | later.added | later.removed
 
 
 async def test_a_report_counts_every_request_once_though_the_loop_is_in_a_long_pass(
