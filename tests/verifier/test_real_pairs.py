@@ -209,7 +209,8 @@ def test_a_warm_draft_context_gives_the_rounds_of_a_cold_one(kind: Kind) -> None
         harness = LoopHarness(target, engine=engine, channel=DrivenChannel(loop))
         results += harness.generate([request])
     cold, warm = results
-    assert loop.counters.num_cached_tokens >= 64
+    whole_pages_in_window = 48  # of 90 tokens the window sees 26 to 89, and of these 32 to 79 are whole pages
+    assert loop.counters.num_cached_tokens >= whole_pages_in_window
     assert warm.token_ids == cold.token_ids
     assert [o.accepted_tokens for o in warm.outputs] == [o.accepted_tokens for o in cold.outputs]
     loop.step()
