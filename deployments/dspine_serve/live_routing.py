@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ async def _ask(
     )
 
 
-async def _events(response: httpx.Response) -> Any:
+async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     async for line in response.aiter_lines():
         data = line.removeprefix("data: ")
         if data and data != "[DONE]":

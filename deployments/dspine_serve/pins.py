@@ -24,6 +24,7 @@ class PinRefusal(StrEnum):
     DEAD = "dead"
     """It has just been seen dead."""
     UNREACHABLE = "unreachable"
+    """It may live, but does not answer."""
     FULL = "full"
     """It has as many calls as it takes, or takes no more because it stops."""
 
