@@ -10,9 +10,8 @@ from typing import Any
 
 from dspine_cluster.bench.statistics import quantile
 from dspine_cluster.miniature.data.conversation import Split
+from dspine_cluster.miniature.data.history import QUESTION_TASKS
 from dspine_cluster.miniature.data.mixture import TASKS
-
-_QUESTION_TASKS = ("arithmetic", "code", "prose", "chat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +111,5 @@ def _system_prompt(random: Random, num_examples: int) -> str:
 
 def _question(random: Random) -> tuple[str, str]:
     """A question of the held-out data, and its answer."""
-    question, answer = TASKS[random.choice(_QUESTION_TASKS)](random, Split.HELD_OUT).messages[:2]
+    question, answer = TASKS[random.choice(QUESTION_TASKS)](random, Split.HELD_OUT).messages[:2]
     return question["content"], answer["content"]

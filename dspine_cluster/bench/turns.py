@@ -18,12 +18,12 @@ from dspine_cluster.bench.statistics import ratio_interval
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.miniature.data.conversation import Split
+from dspine_cluster.miniature.data.history import QUESTION_TASKS, exchange
 from dspine_cluster.miniature.data.mixture import TASKS
 from dspine_cluster.sources import locate_model
 from dspine_cluster.types import CHUNK_GRID_TOKENS, GenerateRequest, SamplingParams, StopConditions, Usage
 from dspine_cluster.verifier.service import VerifierService
 
-_FAMILIES = ("arithmetic", "code", "prose", "chat")
 _NUM_EARLIER = 2
 _WARM_UP = GenerateRequest(
     "warm-up", (1,) * 16, SamplingParams(temperature=0.0), StopConditions(max_tokens=32, ignore_eos=True)
@@ -56,21 +56,15 @@ def held_out_conversations(count: int, num_turns: int, seed: int) -> list[Script
     """Conversations on the miniature's held-out tasks; equal arguments give equal ones."""
     rng = Random(f"conversations {seed}")
 
-    def exchange() -> list[ChatMessage]:
-        messages = TASKS[rng.choice(_FAMILIES)](rng, Split.HELD_OUT).messages
-        return [ChatMessage(role=m["role"], content=m["content"]) for m in messages if m["role"] != "system"]
+    def past() -> list[ChatMessage]:
+        messages = [message for _ in range(_NUM_EARLIER) for message in exchange(rng, Split.HELD_OUT)]
+        return [ChatMessage(role=message["role"], content=message["content"]) for message in messages]
 
     def question() -> str:
-        content: str = TASKS[rng.choice(_FAMILIES)](rng, Split.HELD_OUT).prompt[-1]["content"]
+        content: str = TASKS[rng.choice(QUESTION_TASKS)](rng, Split.HELD_OUT).prompt[-1]["content"]
         return content
 
-    return [
-        Script(
-            [message for _ in range(_NUM_EARLIER) for message in exchange()],
-            [question() for _ in range(num_turns)],
-        )
-        for _ in range(count)
-    ]
+    return [Script(past(), [question() for _ in range(num_turns)]) for _ in range(count)]
 
 
 def run_turns(

@@ -8,13 +8,14 @@ from random import Random
 from dspine_cluster.miniature.data.conversation import Conversation, Message, Split
 from dspine_cluster.miniature.data.mixture import TASKS
 
-_HISTORY_TASKS = ("arithmetic", "code", "prose", "chat")
+QUESTION_TASKS = ("arithmetic", "code", "prose", "chat")
+"""Their conversations are questions and answers, without tools or a system message."""
 
 
 def with_history(rng: Random, split: Split, num_exchanges: int) -> Conversation:
     """Earlier exchanges of other conversations of the split, then a tool conversation or a question."""
-    last = TASKS[rng.choice(("tools", *_HISTORY_TASKS))](rng, split)
-    history = [message for _ in range(num_exchanges) for message in _exchange(rng, split)]
+    last = TASKS[rng.choice(("tools", *QUESTION_TASKS))](rng, split)
+    history = [message for _ in range(num_exchanges) for message in exchange(rng, split)]
     system = [m for m in last.messages if m["role"] == "system"]
     rest = [m for m in last.messages if m["role"] != "system"]
     return Conversation((*system, *history, *rest), last.tools, last.expected)
@@ -34,6 +35,6 @@ def long_prompt(
         num_exchanges = max(1, round(num_exchanges * (length + 256) / len(prompt)))
 
 
-def _exchange(rng: Random, split: Split) -> list[Message]:
-    conversation = TASKS[rng.choice(_HISTORY_TASKS)](rng, split)
-    return [message for message in conversation.messages if message["role"] != "system"]
+def exchange(rng: Random, split: Split) -> list[Message]:
+    """The questions and answers of one conversation."""
+    return list(TASKS[rng.choice(QUESTION_TASKS)](rng, split).messages)
