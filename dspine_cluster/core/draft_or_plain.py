@@ -153,17 +153,21 @@ class DraftOrPlain:
             is_mixed = 0 < histogram.num_requests < num_requests
             return value / (1.0 + self._settings.hysteresis) if is_mixed else value
 
-        present, candidate = SurvivalHistogram(), SurvivalHistogram()
-        for curves, record in promises:
-            if record.is_drafting:
-                present.add(curves)
-        present_rate, plain_rate = rate(present), rate(candidate)
-        self._plain_ratio = plain_rate / present_rate
-        rates = {0: plain_rate}
+        candidate = SurvivalHistogram()
+        rates = {0: rate(candidate)}
         for count, (curves, _) in enumerate(promises, 1):
             candidate.add(curves)
             if count * _NUM_CANDIDATES // num_requests > (count - 1) * _NUM_CANDIDATES // num_requests:
                 rates[count] = rate(candidate)
+        drafting = [curves for curves, record in promises if record.is_drafting]
+        if len(drafting) in (0, num_requests):
+            present_rate = rates[len(drafting)]
+        else:
+            present = SurvivalHistogram()
+            for curves in drafting:
+                present.add(curves)
+            present_rate = rate(present)
+        self._plain_ratio = rates[0] / present_rate
         best = max(rates, key=lambda count: rates[count])
         if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:
             self._switch([record for _, record in promises], best)
