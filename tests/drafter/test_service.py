@@ -215,8 +215,9 @@ def test_a_report_tells_open_requests_and_an_end(start: Callable[[], DrafterServ
     channel = open_channel(service.endpoints[0])
     block = random_block(small_config(), 50)
     ask(channel, Open(1, join_keys(KEYS)), features_of(block, 1, 0, 50), Draft([item_of(block, 1)]))
-    assert service.take_report().load.running_requests == 1
-    added = set[bytes]()
+    report = service.take_report()
+    assert report.load.running_requests == 1
+    added = set(report.added)
     deadline_s = time.monotonic() + 60.0
     while added != set(KEYS):
         assert time.monotonic() < deadline_s
