@@ -36,8 +36,8 @@ def acceptance(
     from dspine_cluster.bench.picture import plot_acceptance
     from dspine_cluster.bench.report import print_acceptance
     from dspine_cluster.bench.workload import TASK_NAMES, held_out_workload
+    from dspine_cluster.models.folder import load_tokenizer
     from dspine_cluster.sources import locate_model
-    from dspine_cluster.verifier.load import load_tokenizer
 
     drafters = tuple(choices(drafter, ("dspine", "dflash", "none"), "--drafter"))
     if picture is not None and drafters == ("none",):
@@ -125,8 +125,8 @@ def drafter_loss(
     from dspine_cluster.bench.drafter_loss import run_drafter_loss
     from dspine_cluster.bench.report import print_drafter_loss
     from dspine_cluster.bench.workload import MULTI_TURN, held_out_workload
+    from dspine_cluster.models.folder import load_tokenizer
     from dspine_cluster.sources import locate_model
-    from dspine_cluster.verifier.load import load_tokenizer
 
     length = prompt_tokens + 128 * steps
     config = VerifierConfig(

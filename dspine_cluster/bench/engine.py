@@ -14,11 +14,11 @@ from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.detokenizer import TokenBytes
-from dspine_cluster.verifier.load import load_tokenizer
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
 PROMPT = "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"

@@ -29,12 +29,12 @@ from dspine_cluster.miniature.replacing import replacing
 from dspine_cluster.miniature.settings import KINDS, Kind, Settings
 from dspine_cluster.miniature.target_training import new_target, train_target
 from dspine_cluster.miniature.tokenizer import (
-    load_tokenizer,
     save_tokenizer,
     train_tokenizer,
     training_texts,
 )
 from dspine_cluster.models.drafter_weights import load_drafter, load_feature_projector
+from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.models.weights import load_target
 

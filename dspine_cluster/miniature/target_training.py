@@ -23,8 +23,9 @@ from dspine_cluster.miniature.initialisation import initialise
 from dspine_cluster.miniature.optimizer import MuonAdamW, lr_scale
 from dspine_cluster.miniature.runlog import log
 from dspine_cluster.miniature.settings import Settings, TargetSettings
-from dspine_cluster.miniature.tokenizer import END_OF_MESSAGE, END_OF_TEXT, load_tokenizer, token_id
+from dspine_cluster.miniature.tokenizer import END_OF_MESSAGE, END_OF_TEXT, token_id
 from dspine_cluster.models.cache import SequenceCache
+from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
 

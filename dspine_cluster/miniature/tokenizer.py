@@ -10,7 +10,6 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from dspine_cluster.errors import CheckpointError
 from dspine_cluster.miniature.data.conversation import Conversation, Split
 from dspine_cluster.miniature.data.mixture import documents
 from dspine_cluster.miniature.templating import TEMPLATE_FILE, render
@@ -83,15 +82,3 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (folder / TEMPLATE_FILE.name).write_text(TEMPLATE_FILE.read_text(encoding="utf-8"), encoding="utf-8")
-
-
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder that `save_tokenizer` wrote.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
-    try:
-        return Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # tokenizers has no type of its own
-        raise CheckpointError(f"cannot read {folder / 'tokenizer.json'}: {error}") from error

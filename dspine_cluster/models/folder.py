@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from dspine_cluster.errors import CheckpointError, ConfigError
@@ -157,3 +158,16 @@ def tokenizer_fingerprint(folder: Path) -> str:
         template = read_json(folder / "tokenizer_config.json").get("chat_template")
     content = json.dumps([read_json(folder / TOKENIZER_FILE), template], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    path = folder / TOKENIZER_FILE
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers has no type of its own
+        raise CheckpointError(f"cannot read {path}: {error}") from error

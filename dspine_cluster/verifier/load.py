@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 
 from dspine_cluster.config import DraftingConfig, VerifierConfig
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
-from dspine_cluster.errors import CheckpointError, ConfigError
+from dspine_cluster.errors import ConfigError
 from dspine_cluster.identity import make_hello
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
 from dspine_cluster.models.fit import check_fit
-from dspine_cluster.models.folder import TOKENIZER_FILE
+from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.weights import load_target, read_target_config
 from dspine_cluster.sources import locate_model
 from dspine_cluster.transport.messages import Hello
@@ -71,19 +69,6 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         drafter_config=drafter_config,
         hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
     )
-
-
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a model folder.
-
-    Raises:
-        CheckpointError: it is missing or damaged.
-    """
-    path = folder / TOKENIZER_FILE
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
 
 
 def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:

@@ -10,7 +10,7 @@ from dspine_cluster.bench.workload import (
     held_out_workload,
 )
 from dspine_cluster.errors import ConfigError
-from dspine_cluster.verifier.load import load_tokenizer
+from dspine_cluster.models.folder import load_tokenizer
 
 TOKENIZER = load_tokenizer(miniature.folder("target"))
 

@@ -15,7 +15,7 @@ from dspine_cluster.miniature.settings import (
     SweepSettings,
     TargetSettings,
 )
-from dspine_cluster.miniature.tokenizer import load_tokenizer
+from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.models.weights import build_target
 

@@ -11,12 +11,12 @@ from dspine_cluster.miniature.tokenizer import (
     END_OF_MESSAGE,
     MASK,
     VOCAB_SIZE,
-    load_tokenizer,
     save_tokenizer,
     token_id,
     train_tokenizer,
     training_texts,
 )
+from dspine_cluster.models.folder import load_tokenizer
 
 COMMITTED = load_tokenizer(miniature.folder("target"))
 

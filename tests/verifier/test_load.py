@@ -10,7 +10,8 @@ from dspine_cluster.errors import CheckpointError, ConfigError, MismatchError
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.drafter_config import parse_drafter_config
 from dspine_cluster.models.fit import check_fit
-from dspine_cluster.verifier.load import load_tokenizer, load_verifier
+from dspine_cluster.models.folder import load_tokenizer
+from dspine_cluster.verifier.load import load_verifier
 from tests.test_check import DRAFTER_27B, TARGET_27B
 
 SMALL = EngineConfig(max_model_len_tokens=64, pool_tokens=128, max_running_requests=1)

@@ -22,8 +22,9 @@ from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, Ver
 from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport
 from dspine_cluster.core.page_hash import page_keys, verifier_root
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
-from dspine_cluster.verifier.load import LoadedVerifier, load_tokenizer, load_verifier
+from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
 from dspine_cluster.verifier.service import VerifierService
 
 SECRET = "0123456789abcdef"
