@@ -16,8 +16,8 @@ class BlockView:
     num_proposals: int
     """Proposals at hand, already bounded by what the request can still use; 0 for one that decodes plainly."""
     confidences: Sequence[float]
-    """The drafter's untempered probabilities, one a proposal. A policy that looks at them needs the largest of each
-    position's row, which is a function of the proposals before; see `core.verify_walk`."""
+    """The largest of the drafter's untempered probabilities at each proposal's position: a function of the proposals
+    before it; see `core.verify_walk`."""
     is_greedy: bool = True
 
 

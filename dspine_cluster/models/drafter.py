@@ -40,7 +40,7 @@ class DraftOutput:
     tokens: Tensor  # int64 [num_blocks, num_proposals]
     candidates: Tensor  # int64 [num_blocks, num_proposals, top_k]
     probs: Tensor  # float32 [num_blocks, num_proposals, top_k]; untempered at temperature 0
-    confidence: Tensor  # float32 [num_blocks, num_proposals]: untempered probability of the chosen candidate
+    confidence: Tensor  # float32 [num_blocks, num_proposals]: largest untempered probability of the row
 
 
 class Drafter(nn.Module, ABC):

@@ -144,7 +144,8 @@ class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals"
     probs: Float32Array | None
     """float32 [R, P, K]: q, the proposal distribution over `candidates`; None with them."""
     confidence: Float32Array
-    """float32 [R, P]: untempered row probability of each proposal."""
+    """float32 [R, P]: the largest untempered probability of the row that each proposal was drawn from, which is a
+    function of the proposals before it."""
     draft_s: float
     """Seconds that the draft took, waiting not included."""
 

@@ -110,9 +110,16 @@ def test_probs_and_confidence_are_those_of_the_walked_rows() -> None:
     path = torch.stack([rows[0, 0, 0], rows[0, 1, 2], rows[0, 2, 0]])
     assert walked.tokens.tolist() == [[2, 3, 7]]
     torch.testing.assert_close(walked.probs[0], (path / 0.5).softmax(-1))
-    torch.testing.assert_close(
-        walked.confidence[0], path.softmax(-1)[torch.arange(3), torch.tensor([2, 0, 1])]
-    )
+    torch.testing.assert_close(walked.confidence[0], path.softmax(-1).amax(-1))
+
+
+def test_confidence_is_a_function_of_the_proposals_before() -> None:
+    rows, candidates = torch.randn(1, 4, 3, 3), torch.arange(12).view(1, 4, 3)
+    noise = torch.zeros(3, 4, 3, dtype=torch.float64)
+    noise[torch.arange(3), 3, torch.arange(3)] = 100.0
+    last = walk(rows.expand(3, -1, -1, -1), candidates.expand(3, -1, -1), torch.ones(3), noise)
+    assert last.tokens[:, 3].tolist() == [9, 10, 11]
+    assert torch.equal(last.confidence, last.confidence[:1].expand(3, -1))
 
 
 def test_greedy_probs_are_untempered() -> None:

@@ -80,7 +80,7 @@ class NoisyDrafter(ScriptedChannel):
         picks = [self._random.choice(16, p=row.astype(np.float64) / row.sum(dtype=np.float64)) for row in q]
         candidates = np.broadcast_to(self._candidates, (1, 15, 16)).copy()
         tokens = self._candidates[picks][None]
-        confidence = q[range(15), picks][None]
+        confidence = q.max(-1)[None]
         self._inbox.append(
             Proposals([item.uid], [item.round], tokens, candidates, q[None], confidence, 0.001)
         )

@@ -13,11 +13,15 @@ from dspine_kernels.injection import InjectionWeights, receive, transfer_feature
 
 
 class Walk(NamedTuple):
-    """What a walk chose, and the rows it chose from."""
+    """What a walk chose, and the rows it chose from.
+
+    The confidence is the row's largest probability and not the chosen token's: a verify length that depends on the
+    proposals of its own position biases sampled output. At temperature 0 the two are equal.
+    """
 
     tokens: Tensor  # int64 [num_blocks, num_proposals]
     probs: Tensor  # float32 [num_blocks, num_proposals, top_k]: softmax of the walked row / temperature
-    confidence: Tensor  # float32 [num_blocks, num_proposals]: untempered row probability of the token
+    confidence: Tensor  # float32 [num_blocks, num_proposals]: largest untempered probability of the row
 
 
 def scores(
@@ -86,7 +90,7 @@ def walk(rows: Tensor, candidates: Tensor, temperatures: Tensor, noise: Tensor |
     return Walk(
         tokens=candidates.gather(-1, index).squeeze(-1),
         probs=untempered if noise is None else (walked / divisor).softmax(-1),
-        confidence=untempered.gather(-1, index).squeeze(-1),
+        confidence=untempered.amax(-1),
     )
 
 
