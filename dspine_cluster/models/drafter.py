@@ -112,14 +112,26 @@ class Drafter(nn.Module, ABC):
             sampling: one entry a block.
         """
         with torch.inference_mode():
-            hidden, before_injection = self.run_layers(anchors, positions, context)
-            logits = F.linear(self.norm(hidden[:, 1:]), self.lm_head).float()
-            logits[..., self.config.mask_token_id] = -torch.inf
-            top = logits.topk(self.config.top_k)
-            rows = self.rows(before_injection[:, 1:], anchors, top.indices, top.values)
-            noise = sampling.noise(top.indices)
-            walk = transition_cache.walk(rows, top.indices, sampling.temperature, noise)
-            return DraftOutput(walk.tokens, top.indices, walk.probs, walk.confidence)
+            candidates, rows = self.candidates(anchors, positions, context)
+            return self.walk(candidates, rows, sampling)
+
+    def candidates(self, anchors: Tensor, positions: Tensor, context: DraftContext) -> tuple[Tensor, Tensor]:
+        """What a walk chooses from, the same however it samples; arguments as for `draft`.
+
+        Returns:
+            Candidates int64 `[num_blocks, num_proposals, top_k]`, and their `rows`.
+        """
+        hidden, before_injection = self.run_layers(anchors, positions, context)
+        logits = F.linear(self.norm(hidden[:, 1:]), self.lm_head).float()
+        logits[..., self.config.mask_token_id] = -torch.inf
+        top = logits.topk(self.config.top_k)
+        return top.indices, self.rows(before_injection[:, 1:], anchors, top.indices, top.values)
+
+    def walk(self, candidates: Tensor, rows: Tensor, sampling: DraftSampling) -> DraftOutput:
+        """Choose the proposals from what `candidates` gave."""
+        noise = sampling.noise(candidates)
+        walk = transition_cache.walk(rows, candidates, sampling.temperature, noise)
+        return DraftOutput(walk.tokens, candidates, walk.probs, walk.confidence)
 
     def run_layers(self, anchors: Tensor, positions: Tensor, context: DraftContext) -> tuple[Tensor, Tensor]:
         """Last layer's output after and before its injection; each `[num_blocks, block_size, hidden_size]`."""
