@@ -47,7 +47,7 @@ def generate(
     max_tokens: Annotated[int, typer.Option(min=1)] = 200,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Makes sampled text repeatable.")] = None,
-    verify: Annotated[str, typer.Option(help="`fixed:K` or `off`.")] = "fixed:15",
+    verify: Annotated[str, typer.Option(help="`dynamic`, `fixed:K` or `off`.")] = "fixed:15",
     raw: Annotated[bool, typer.Option(help="Apply no chat template.")] = False,
     dtype: Annotated[str, typer.Option(help="`float32` or `bfloat16`.")] = "float32",
     device: str = "cpu",

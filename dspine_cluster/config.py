@@ -88,8 +88,9 @@ class DraftingConfig:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-    verify: str = "fixed:15"
-    """`fixed:K` checks up to K proposals of every block; `off` decodes plainly."""
+    verify: str = "dynamic"
+    """`dynamic` drafts and verifies as much as makes tokens come faster; `fixed:K` checks up to K proposals of every
+    block; `off` decodes plainly."""
     late_factor: float = 2.0
     """A draft is late after this many moving averages of the draft time, or one plain step if that is longer."""
     first_deadline_s: float = 1.0
@@ -183,18 +184,20 @@ def parse_config(kind: type[T], values: Mapping[str, Any]) -> T:
         raise ConfigError(f"invalid {kind.__name__}: {problems}") from error
 
 
-def parse_verify(value: str) -> int:
-    """The verify length that a `verify` setting allows at most: K for `fixed:K`, 0 for `off`.
+def parse_verify(value: str) -> int | None:
+    """The verify length that a `verify` setting fixes: K for `fixed:K`, 0 for `off`, None for `dynamic`.
 
     Raises:
         ConfigError: the value has another form.
     """
+    if value == "dynamic":
+        return None
     if value == "off":
         return 0
     kind, _, number = value.partition(":")
-    if kind == "fixed" and number.isdecimal() and 0 <= int(number) <= 15:
+    if kind == "fixed" and number.isascii() and number.isdecimal() and int(number) <= 15:
         return int(number)
-    raise ConfigError(f"verify must be 'fixed:K' with K from 0 to 15, or 'off', not {value!r}")
+    raise ConfigError(f"verify must be 'dynamic', 'fixed:K' with K from 0 to 15, or 'off', not {value!r}")
 
 
 def limit_threads() -> None:

@@ -50,13 +50,28 @@ def test_unknown_keys_and_values_out_of_range_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("setting", "length"), [("off", 0), ("fixed:0", 0), ("fixed:7", 7), ("fixed:15", 15)]
+    ("setting", "length"),
+    [("dynamic", None), ("off", 0), ("fixed:0", 0), ("fixed:7", 7), ("fixed:15", 15)],
 )
-def test_a_verify_setting_gives_the_longest_verify_length(setting: str, length: int) -> None:
+def test_a_verify_setting_fixes_a_length_or_none(setting: str, length: int | None) -> None:
     assert parse_verify(setting) == length
 
 
-@pytest.mark.parametrize("setting", ["", "fixed", "fixed:", "fixed:-1", "fixed:1.5", "dynamic", "OFF"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "",
+        "fixed",
+        "fixed:",
+        "fixed:-1",
+        "fixed:1.5",
+        "fixed:16",
+        "fixed:\u0661",
+        "fixed:\u00b2",
+        "dynamic:3",
+        "OFF",
+    ],
+)
 def test_other_verify_settings_are_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match="verify"):
         parse_verify(setting)
@@ -65,7 +80,7 @@ def test_other_verify_settings_are_refused(setting: str) -> None:
 def test_defaults_are_valid() -> None:
     assert parse_config(VerifierConfig, {}) == VerifierConfig()
     assert EngineConfig().max_batch_tokens >= EngineConfig().max_running_requests + 64
-    assert DraftingConfig().verify == "fixed:15"
+    assert DraftingConfig().verify == "dynamic"
 
 
 def test_a_drafter_replica_needs_an_endpoint() -> None:

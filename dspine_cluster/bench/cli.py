@@ -24,7 +24,7 @@ def acceptance(
     task: Annotated[str | None, typer.Option(help="Comma-separated; all tasks by default.")] = None,
     prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts a task.")] = 32,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 0.0,
-    verify: Annotated[str, typer.Option(help="`fixed:K` or `off`.")] = "fixed:15",
+    verify: Annotated[str, typer.Option(help="`dynamic`, `fixed:K` or `off`.")] = "fixed:15",
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Requests at the same time.")] = 1,
     max_tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 160,
     seed: Annotated[int, typer.Option(help="Of the choice of prompts.")] = 1,
@@ -103,7 +103,8 @@ def turns(
 
     config = VerifierConfig(
         engine=EngineConfig(pool_tokens=1024 * (conversations * turns + 5), max_running_requests=1),
-        drafting=DraftingConfig(late_factor=1e6, first_deadline_s=60.0),  # however slow the machine
+        # However slow the machine, the same blocks are verified.
+        drafting=DraftingConfig(verify="fixed:15", late_factor=1e6, first_deadline_s=60.0),
     )
     scripts = held_out_conversations(conversations, turns, seed)
     with Progress(console=console, transient=True) as bar:
@@ -135,7 +136,8 @@ def drafter_loss(
             pool_tokens=length * requests + 16,
             max_running_requests=requests,
             max_batch_tokens=17 * requests + 64,
-        )
+        ),
+        drafting=DraftingConfig(verify="fixed:15"),
     )
     tokenizer = load_tokenizer(locate_model(config.target))
     whole = held_out_workload(tokenizer, MULTI_TURN, requests, seed)
@@ -178,6 +180,22 @@ def routing(
             bar.add_task("live", total=None)
             report["live"] = run_live()
     print_routing(console, report)
+    _write(report, json_file)
+
+
+@app.command()
+def overhead(
+    requests: Annotated[str, typer.Option(help="Comma-separated: decoded at the same time.")] = "1,8,64,256",
+    rounds: Annotated[int, typer.Option(min=1, max=200, help="Measured of each.")] = 100,
+    profile: Annotated[bool, typer.Option("--profile", help="Print the functions that take most.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """What a round costs outside the models, on both sides, and what a socket adds."""
+    from dspine_cluster.bench.overhead import run_overhead
+    from dspine_cluster.bench.report import print_overhead
+
+    report = run_overhead(numbers(requests, int, "--requests", most=512), rounds, profile=profile)
+    print_overhead(console, report)
     _write(report, json_file)
 
 

@@ -15,14 +15,13 @@ from statistics import median
 from typing import Any
 
 from dspine_cluster.bench.environment import describe_environment
-from dspine_cluster.config import VerifierConfig, limit_threads, parse_verify
-from dspine_cluster.core.verify_length import FixedVerifyLength
+from dspine_cluster.config import VerifierConfig, limit_threads
 from dspine_cluster.drafter.service import DrafterService
 from dspine_cluster.errors import ChannelError, ConfigError
 from dspine_cluster.local_pair import drafter_config
 from dspine_cluster.transport.socket import connect, parse_endpoint
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
-from dspine_cluster.verifier.load import load_verifier
+from dspine_cluster.verifier.load import load_verifier, make_policy
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
 _START_TIMEOUT_S = 120.0
@@ -55,7 +54,7 @@ class Bench:
             loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
-            policy=FixedVerifyLength(parse_verify(config.drafting.verify)),
+            policy=make_policy(config.drafting.verify, loaded.drafter_config),
             block_size=loaded.drafter_config.block_size,
             mask_token_id=loaded.drafter_config.mask_token_id,
             deliver=self._count,

@@ -9,6 +9,7 @@ from typing import Protocol
 from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.resume import COLD_START, Resume
 from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.core.verify_length import PassLoad
 from dspine_cluster.types import CHUNK_GRID_TOKENS
 
 
@@ -84,6 +85,40 @@ class BatchPlan:
     def is_empty(self) -> bool:
         return not self.items
 
+    @property
+    def load(self) -> PassLoad:
+        """What it holds beside proposals. Asked before it is committed."""
+        return PassLoad(
+            num_prefill_tokens=sum(chunk.num_tokens for chunk in self.chunks),
+            num_kv_tokens=sum(block.session.num_computed for block in self.blocks),
+        )
+
+
+def proposal_room(blocks: Sequence[tuple[Session, int]], budget: Budget) -> int:
+    """How many proposals a pass can verify, asked before verify lengths are chosen: whoever lowers these afterwards
+    biases sampled output. None where all proposals together, whatever of them is chosen, would lack pages.
+
+    Args:
+        blocks: sessions whose round may run now, each with the number of its proposals.
+        budget: memory and size limits.
+    """
+    if _pages_missing(blocks) > budget.free_pages:
+        return 0
+    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(blocks)
+
+
+def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session], budget: Budget) -> PassLoad:
+    """What the pass will hold beside proposals, as far as that is known before its plan; see `proposal_room`."""
+    prompts = [session for session in running if session.phase is Phase.PREFILL]
+    return PassLoad(
+        num_prefill_tokens=sum(
+            min(budget.prefill_chunk_tokens, len(session.tokens) - session.num_computed)
+            for session in prompts
+        ),
+        num_kv_tokens=sum(session.num_computed for session, _ in blocks),
+        max_verified_tokens=proposal_room(blocks, budget),
+    )
+
 
 def plan_batch(
     decoding: Sequence[tuple[Session, int]],
@@ -95,14 +130,15 @@ def plan_batch(
     """Plan one pass.
 
     Args:
-        decoding: sessions whose round may run now, each with the verify length wanted for it. A subset of `running`.
+        decoding: sessions whose round may run now, each with its verify length; together at most `proposal_room`.
+            A subset of `running`.
         running: every session that holds pages, in order of admission.
         waiting: sessions without pages, in the order in which they are to be admitted.
         budget: memory and size limits.
         prefixes: the cached prefixes.
 
-    Under memory pressure verify lengths fall to 0 first; then the youngest session of lowest priority is preempted,
-    until the anchors of the others fit. A waiting session is admitted only when all its tokens fit and one page is left
+    Where pages are missing although verify lengths are 0, the youngest session of lowest priority is preempted, until
+    the anchors of the others fit. A waiting session is admitted only when all its tokens fit and one page is left
     for every running session, so that admission does not cause the next preemption.
     """
     plan = BatchPlan()
@@ -165,10 +201,9 @@ def _plan_blocks(
     budget: Budget,
     prefixes: Prefixes,
 ) -> None:
-    blocks = _fit_tokens(decoding, budget.max_batch_tokens - CHUNK_GRID_TOKENS)
+    blocks = list(decoding)
     free_pages = budget.free_pages
-    if _pages_missing(blocks) > free_pages:
-        blocks = [(session, 0) for session, _ in blocks]
+    assert sum(length for _, length in blocks) <= proposal_room(blocks, budget)
     victims = sorted(running, key=lambda session: (session.request.priority, session.arrival))
     while _pages_missing(blocks) > free_pages:
         victim = victims.pop()
@@ -178,14 +213,6 @@ def _plan_blocks(
     plan.blocks = [
         BlockPlan(session, length, _pages_missing([(session, length)])) for session, length in blocks
     ]
-
-
-def _fit_tokens(decoding: Sequence[tuple[Session, int]], max_tokens: int) -> list[tuple[Session, int]]:
-    """Lower the largest verify lengths evenly until all blocks fit `max_tokens` together."""
-    cap = max((length for _, length in decoding), default=0)
-    while cap > 0 and sum(1 + min(length, cap) for _, length in decoding) > max_tokens:
-        cap -= 1
-    return [(session, min(length, cap)) for session, length in decoding]
 
 
 def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> int:

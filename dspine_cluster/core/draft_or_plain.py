@@ -85,6 +85,11 @@ class DraftOrPlain:
         return sum(record.is_drafting for record in self._records.values())
 
     @property
+    def drafts_newcomers(self) -> bool:
+        """Whether a new request is drafted for at first."""
+        return self._drafts_newcomers
+
+    @property
     def is_plain_close(self) -> bool:
         """Whether all are drafted for although plain decoding would be nearly as fast."""
         return self._plain_ratio >= self._settings.close_ratio and self.num_drafting == len(self._records)

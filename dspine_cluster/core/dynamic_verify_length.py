@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -12,9 +12,21 @@ from dspine_cluster.core.exploration import Exploration
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
 from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import NO_LOAD, BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
-from dspine_cluster.core.verify_walk import RoundPrice, Walk, choose_lengths
+from dspine_cluster.core.verify_walk import RoundPrice, Stop, Walk, choose_lengths
 
 _CURVES_PER_PASS = 4
+_STOPS = {stop: f"verify_stops_total{{reason={stop}}}" for stop in Stop}
+_DRAFTED = "draft_decisions_total{decision=draft}"
+_PLAIN = "draft_decisions_total{decision=plain}"
+_FULL_TRIALS = "trials_total{kind=full}"
+_PLAIN_TRIALS = "trials_total{kind=plain}"
+_PASS_S, _PREDICTED_PASS_S = "judged_pass_seconds_total", "predicted_pass_seconds_total"
+_DRAFT_S, _PREDICTED_DRAFT_S = "judged_draft_seconds_total", "predicted_draft_seconds_total"
+_FIGURES = (
+    *_STOPS.values(),
+    *(_DRAFTED, _PLAIN, _FULL_TRIALS, _PLAIN_TRIALS),
+    *(_PASS_S, _PREDICTED_PASS_S, _DRAFT_S, _PREDICTED_DRAFT_S),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +67,15 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._load = NO_LOAD
         self._num_passes = 0
         self._measures_plain = False  # whether the last trial was a plain pass
+        self._figures = dict.fromkeys(_FIGURES, 0.0)
 
     @property
     def wants_drafts(self) -> bool:
         return True
+
+    @property
+    def drafts_newcomers(self) -> bool:
+        return self.draft_or_plain.drafts_newcomers
 
     def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
         self._blocks = {block.uid: block for block in blocks if block.num_proposals}
@@ -81,6 +98,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             in_full=in_full,
         )
         self.last = Decision(len(blocks), len(self._blocks), sum(walk.lengths), walk, bool(in_full))
+        self._figures[_STOPS[walk.stop]] += 1
         return walk.lengths
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
@@ -92,16 +110,24 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             self._measures_plain = not self._measures_plain and self.draft_or_plain.is_plain_close
             if self._measures_plain:
                 self._exploration.skip()
+                self._figures[_PLAIN_TRIALS] += 1
                 return ()
             self._exploration.begin(self._random.choice(uids))
+            self._figures[_FULL_TRIALS] += 1
         explorer = self._exploration.uid
-        return {uid for uid in uids if uid == explorer or self.draft_or_plain.is_drafting(uid)}
+        drafted = {uid for uid in uids if uid == explorer or self.draft_or_plain.is_drafting(uid)}
+        self._figures[_DRAFTED] += len(drafted)
+        self._figures[_PLAIN] += len(uids) - len(drafted)
+        return drafted
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
+        self._figures[_PREDICTED_DRAFT_S] += self.draft_cost.seconds(num_blocks) or taken_s
+        self._figures[_DRAFT_S] += taken_s
         self.draft_cost.note(num_blocks, taken_s)
 
     def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
         num_tokens = load.num_prefill_tokens + sum(1 + outcome.num_verified for outcome in outcomes)
+        self._note_prediction(len(outcomes), num_tokens, load, taken_s)
         self.pass_cost.note(
             num_requests=len(outcomes),
             num_tokens=num_tokens,
@@ -130,6 +156,22 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self.draft_or_plain.forget(uid)
         if uid == self._exploration.uid:
             self._exploration.cancel()
+
+    def figures(self) -> Mapping[str, float]:
+        return dict(self._figures) | {
+            "drafted_requests": self.draft_or_plain.num_drafting,
+            "draft_or_plain_switches_total": self.draft_or_plain.num_switches,
+        }
+
+    def _note_prediction(self, num_requests: int, num_tokens: int, load: PassLoad, taken_s: float) -> None:
+        if self.pass_cost.is_known:
+            curve = self.pass_cost.curve(
+                num_requests=num_requests,
+                num_prefill_tokens=load.num_prefill_tokens,
+                num_kv_tokens=load.num_kv_tokens,
+            )
+            self._figures[_PREDICTED_PASS_S] += curve.seconds(num_tokens)
+            self._figures[_PASS_S] += taken_s
 
     def _note_acceptance(self, outcome: BlockOutcome, block: BlockView) -> None:
         num_trials = min(outcome.num_accepted + 1, outcome.num_verified)

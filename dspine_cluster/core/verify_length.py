@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from sys import maxsize
 from typing import Protocol
@@ -62,6 +62,11 @@ class VerifyLengthPolicy(Protocol):
         """Those of the requests whose round has ended that are drafted for next; the others wait for nothing."""
         return uids if self.wants_drafts else ()
 
+    @property
+    def drafts_newcomers(self) -> bool:
+        """Whether a new request is drafted for at first, so that its drafter should see its prompt early."""
+        return self.wants_drafts
+
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
         """The drafts of `num_blocks` requests came `taken_s` after they were asked for together."""
         return
@@ -73,6 +78,10 @@ class VerifyLengthPolicy(Protocol):
     def forget(self, uid: int) -> None:
         """A request has ended."""
         return
+
+    def figures(self) -> Mapping[str, float]:
+        """What it decided and why, by name; counters end in `_total`. May be asked from another thread."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +95,8 @@ class FixedVerifyLength(VerifyLengthPolicy):
         return self.length > 0
 
     def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
-        return [min(self.length, block.num_proposals) for block in blocks]
+        """Where the pass has less room the longest blocks are shortened evenly."""
+        cap = min(self.length, max((block.num_proposals for block in blocks), default=0))
+        while cap > 0 and sum(min(cap, block.num_proposals) for block in blocks) > load.max_verified_tokens:
+            cap -= 1
+        return [min(cap, block.num_proposals) for block in blocks]

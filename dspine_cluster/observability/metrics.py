@@ -12,6 +12,8 @@ class VerifierMetrics:
 
     rounds_total: int = 0
     """Rounds of single requests, drafted or plain."""
+    drafted_rounds_total: int = 0
+    """Of these, those with proposals at hand, verified or not."""
     proposed_tokens_total: int = 0
     verified_tokens_total: int = 0
     accepted_tokens_total: int = 0
@@ -24,6 +26,8 @@ class VerifierMetrics:
     preemptions_total: int = 0
     evicted_pages_total: int = 0
     evicted_checkpoints_total: int = 0
+    verify_length_total: Counter[int] = field(default_factory=Counter)
+    """Drafted rounds by verify length."""
     verified_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
     accepted_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
     running_requests: int = 0
@@ -38,6 +42,9 @@ class VerifierMetrics:
     ) -> None:
         """Count one request's round. `num_accepted` are accepted proposals that became output."""
         self.rounds_total += 1
+        if num_proposed:
+            self.drafted_rounds_total += 1
+            self.verify_length_total[num_verified] += 1
         self.proposed_tokens_total += num_proposed
         self.verified_tokens_total += num_verified
         self.accepted_tokens_total += num_accepted
@@ -46,15 +53,14 @@ class VerifierMetrics:
         self.accepted_tokens_per_position_total.update(range(1, num_accepted + 1))
 
     def snapshot(self) -> dict[str, float]:
-        """Every figure by name; figures by position carry it in braces."""
+        """Every figure by name; those that are counted apart carry by what in braces."""
         figures: dict[str, float] = {}
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if isinstance(value, Counter):
                 # Copied in one go: the loop's thread may count a new position meanwhile.
-                figures |= {
-                    f"{name}{{position={position}}}": count for position, count in dict(value).items()
-                }
+                label = "length" if name == "verify_length_total" else "position"
+                figures |= {f"{name}{{{label}={key}}}": count for key, count in dict(value).items()}
             else:
                 figures[name] = value
         return figures

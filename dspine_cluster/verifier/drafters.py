@@ -56,6 +56,7 @@ class Drafters:
         self._misfits: set[str] = set()
         self.plain_step_s = 0.0
         """Time of a plain step, kept up to date by the loop: no draft is late before one has passed."""
+        self._slowest_draft_s = 0.0
         self.fallbacks: Counter[Fallback] = Counter()
 
     @property
@@ -94,8 +95,9 @@ class Drafters:
         for session in sessions:
             self._links.attach(session)
 
-    def ask(self, wanted: Sequence[tuple[Session, int]], prefilling: Sequence[Session] = ()) -> None:
-        """Send features and ask for that many proposals after each session's anchor.
+    def ask(self, wanted: Sequence[tuple[Session, int]], prefilling: Sequence[Session] = ()) -> int:
+        """Send features and ask for that many proposals after each session's anchor. Returns how many blocks were
+        asked for.
 
         `prefilling` are those whose prompts are being computed: a drafter can take them in meanwhile.
         """
@@ -116,6 +118,15 @@ class Drafters:
             attachment = self._attach(session)
             if attachment is not None:
                 self._send(attachment, self._sender.send_rest)
+        return sum(map(len, items.values()))
+
+    def hold_back(self, sessions: Sequence[Session]) -> None:
+        """Send nothing of sessions that are not drafted for. When they are again, what they have computed meanwhile
+        follows at the pace of old features."""
+        for session in sessions:
+            attachment = self._links.attachment_of(session)
+            if attachment is not None:
+                attachment.fresh_start = session.num_computed
 
     def block_of(self, session: Session) -> DraftedBlock | None:
         """The block drafted for the session's present anchor, if it has come."""
@@ -123,6 +134,12 @@ class Drafters:
         if attachment is None or attachment.asked_round != session.round:
             return None
         return attachment.block
+
+    def take_slowest_draft_s(self) -> float:
+        """What drafters needed, by their own clocks, for drafts of present rounds that came since this was last asked:
+        the longest time; 0 if none came."""
+        taken_s, self._slowest_draft_s = self._slowest_draft_s, 0.0
+        return taken_s
 
     def is_outstanding(self, session: Session) -> bool:
         """Whether a draft for the present anchor was asked for and may still come in time."""
@@ -210,6 +227,7 @@ class Drafters:
             times_s.append(now - attachment.asked_at_s[number])
             if attachment.session.round == number:
                 is_late = False
+                self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
                 attachment.block = read_block(
                     message, row, attachment.session.request.sampling, self._vocab_size
                 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
 import torch
 
-from dspine_cluster.config import DraftingConfig, VerifierConfig
+from dspine_cluster.config import DraftingConfig, VerifierConfig, parse_verify
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
@@ -69,6 +72,20 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         drafter_config=drafter_config,
         hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
     )
+
+
+def make_policy(verify: str, drafter: DrafterConfig | None) -> VerifyLengthPolicy:
+    """The policy of a `verify` setting; without a drafter that of plain decoding.
+
+    Raises:
+        ConfigError: there is no such setting.
+    """
+    length = parse_verify(verify)
+    if drafter is None:
+        return FixedVerifyLength(0)
+    if length is None:
+        return DynamicVerifyLength(Random(0), max_proposals=drafter.num_proposals)
+    return FixedVerifyLength(length)
 
 
 def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:

@@ -10,11 +10,11 @@ import torch
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import cut_at_end
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, load_ahead, plan_batch
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
-from dspine_cluster.core.verify_length import BlockView, VerifyLengthPolicy
+from dspine_cluster.core.verify_length import BlockOutcome, BlockView, VerifyLengthPolicy
 from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
@@ -27,6 +27,7 @@ from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.load_meter import LoadMeter
+from dspine_cluster.verifier.pacing import Pacing
 from dspine_cluster.verifier.passes import PassItem, PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -87,7 +88,7 @@ class VerifierLoop:
             generator.manual_seed(random_seed)
         self._passes = PassRunner(engine, self.streams, generator)
         self._arrivals = count()
-        self._awaited: set[int] = set()  # uids whose drafts the next round waits for
+        self._pacing = Pacing(policy, self.drafters, clock)
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
     def submit(self, uid: int, request: GenerateRequest) -> None:
@@ -128,14 +129,22 @@ class VerifierLoop:
         Returns None after a pass; else the seconds after which to look again although nothing has arrived, infinity
         if only an arrival can change anything.
         """
+        started_s = self._clock()
         self.drafters.receive()
         plan = self._plan()
         if plan.is_empty:
             self._update_gauges()
             return self.drafters.wait_s(self.streams.decoding)
-        started_s = self._clock()
+        pass_started_s = self._clock()
         decisions = self._passes.run(plan, self._drafted)
-        self._note_duration(plan, self._clock() - started_s)
+        ended_s = self._clock()
+        self._note_duration(plan, ended_s - pass_started_s)
+        outcomes = [
+            BlockOutcome(item.session.uid, item.verify_length, verdict.num_accepted)
+            for item, verdict in decisions
+            if isinstance(item, BlockPlan)
+        ]
+        self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
         outputs = self._commit(plan, decisions)
         self._ask_for_drafts(plan)
         self._update_gauges()
@@ -143,15 +152,15 @@ class VerifierLoop:
         return None
 
     def _plan(self) -> BatchPlan:
-        ready = self._ready()
+        ready = self._pacing.ready(self.streams.decoding)
         self._drafted = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
-        lengths = self._choose_verify_lengths(ready)
         budget = Budget(
             free_pages=self.streams.prefix_cache.index.num_available,
             free_slots=self.streams.num_free_slots,
             max_batch_tokens=self._config.max_batch_tokens,
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
+        lengths = self._choose_verify_lengths(ready, budget)
         plan = plan_batch(
             list(zip(ready, lengths, strict=True)),
             self.streams.running,
@@ -161,43 +170,34 @@ class VerifierLoop:
         )
         for session in plan.preempted:
             self.drafters.forget(session)
+        self._pacing.forget(plan.preempted)
         self.metrics.preemptions_total += len(plan.preempted)
         admitted = [chunk.session for chunk in plan.chunks if chunk.session.cached_prompt_tokens is None]
         joining = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.WAITING]
         self.streams.apply(plan)
-        if self.policy.wants_drafts:
+        if self.policy.drafts_newcomers:
             self.drafters.greet(joining)
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
         return plan
 
-    def _ready(self) -> list[Session]:
-        """Decoding sessions whose round may run now.
-
-        A round starts when the drafts asked for after the last one have come or are late. Requests that asked later,
-        because their prefill filled the gap, are left to the next round rather than waited for.
-        """
-        decoding = self.streams.decoding
-        outstanding = {session.uid for session in decoding if self.drafters.is_outstanding(session)}
-        if outstanding & self._awaited:
-            return []
-        return [session for session in decoding if session.uid not in outstanding]
-
-    def _choose_verify_lengths(self, ready: Sequence[Session]) -> list[int]:
+    def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
         views = []
         for session in ready:
             block = self._drafted.get(session.uid)
             num_proposals = min(len(block.tokens), self._num_useful(session)) if block is not None else 0
             confidences = block.confidences[:num_proposals] if block is not None else []
-            views.append(BlockView(session.uid, num_proposals, confidences))
-        if self.policy.wants_drafts:
-            self.drafters.count_fallbacks(
-                [
-                    s
-                    for s, view in zip(ready, views, strict=True)
-                    if view.num_proposals == 0 and self._num_useful(s) > 0
-                ]
+            views.append(
+                BlockView(session.uid, num_proposals, confidences, session.request.sampling.is_greedy)
             )
-        return self.policy.choose(views)
+        counts = [(session, view.num_proposals) for session, view in zip(ready, views, strict=True)]
+        self.drafters.count_fallbacks(
+            [
+                session
+                for session, num_proposals in counts
+                if num_proposals == 0 and self._pacing.is_drafted(session)
+            ]
+        )
+        return self.policy.choose(views, load_ahead(counts, self.streams.running, budget))
 
     def _num_useful(self, session: Session) -> int:
         """Proposals that can still become output beside a bonus token."""
@@ -250,20 +250,20 @@ class VerifierLoop:
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
-        moved = [item.session for item in plan.items if item.session.uid in self.streams]
-        decoding = [session for session in moved if session.phase is Phase.DECODE]
-        if self.policy.wants_drafts:
-            self.drafters.receive()  # what drafters have of the prompts that this pass began with
-            self.drafters.ask(
-                [(session, n) for session in decoding if (n := self._num_useful(session)) > 0],
-                prefilling=[session for session in moved if session.phase is Phase.PREFILL],
-            )
-        if plan.blocks or not self._awaited:
-            self._awaited = {session.uid for session in decoding}
+        rounds = [block.session for block in plan.blocks if block.session.uid in self.streams]
+        prompts = [chunk.session for chunk in plan.chunks if chunk.session.uid in self.streams]
+        self._pacing.ask(
+            [(session, self._num_useful(session)) for session in rounds],
+            [(session, self._num_useful(session)) for session in prompts if session.phase is Phase.DECODE],
+            [session for session in prompts if session.phase is Phase.PREFILL],
+        )
 
     def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""
-        self.drafters.forget(self.streams[uid].session)
+        session = self.streams[uid].session
+        self.drafters.forget(session)
+        self._pacing.forget([session])
+        self.policy.forget(uid)
         self.streams.remove(uid, keep_state=keep_state)
         self.metrics.finished_requests_total += 1
 

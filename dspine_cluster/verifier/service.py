@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from itertools import count
 from queue import Empty, SimpleQueue
 
-from dspine_cluster.config import VerifierConfig, parse_verify
+from dspine_cluster.config import VerifierConfig
 from dspine_cluster.core.cluster_records import ReplicaReport
-from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
 from dspine_cluster.verifier.connector import DrafterConnector
-from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
+from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, make_policy
 from dspine_cluster.verifier.load_report import LoadReport
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
@@ -56,7 +55,7 @@ class VerifierService:
             loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
-            policy=FixedVerifyLength(parse_verify(config.drafting.verify) if drafter else 0),
+            policy=make_policy(config.drafting.verify, drafter),
             block_size=drafter.block_size if drafter else 1,
             mask_token_id=drafter.mask_token_id if drafter else None,
             deliver=self._deliver,
@@ -158,7 +157,12 @@ class VerifierService:
         fallbacks = {
             f"draft_fallback_total{{reason={reason}}}": n for reason, n in dict(drafters.fallbacks).items()
         }
-        return {**self._loop.metrics.snapshot(), **fallbacks, "connected_drafters": drafters.num_connected}
+        return {
+            **self._loop.metrics.snapshot(),
+            **self._loop.policy.figures(),
+            **fallbacks,
+            "connected_drafters": drafters.num_connected,
+        }
 
     def _check_runs(self) -> None:
         if self._failure is not None or not self._thread.is_alive():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, plan_batch, proposal_room
 from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.prefix_index import Match
 from dspine_cluster.core.resume import COLD_START, Resume
@@ -75,7 +75,12 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
         max_batch_tokens=draw(st.integers(len(ready) + 64, 600)),
         prefill_chunk_tokens=64 * draw(st.integers(1, 4)),
     )
-    return ready, running, waiting, limits
+    room = proposal_room(ready, limits)
+    fitting = []
+    for session, num_proposals in ready:
+        fitting.append((session, draw(st.integers(0, min(num_proposals, room)))))
+        room -= fitting[-1][1]
+    return fitting, running, waiting, limits
 
 
 def pages_taken(plan: BatchPlan) -> int:
@@ -138,13 +143,24 @@ def test_admission_follows_the_order_of_waiting_and_the_free_slots(
 
 
 @given(situations())
-def test_nobody_is_preempted_before_verify_lengths_have_fallen_to_zero(
+def test_nobody_is_preempted_while_anything_is_verified(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
     plan = plan_batch(ready, running, waiting, limits, EMPTY)
     if plan.preempted:
         assert all(block.verify_length == 0 for block in plan.blocks)
+
+
+@given(situations())
+def test_verify_lengths_are_as_chosen(
+    situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
+) -> None:
+    """To lower them afterwards would bias sampled output."""
+    ready, running, waiting, limits = situation
+    chosen = {session.uid: length for session, length in ready}
+    for block in plan_batch(ready, running, waiting, limits, EMPTY).blocks:
+        assert block.verify_length == chosen[block.session.uid]
 
 
 def victims(running: Sequence[Session], free_pages: int) -> list[int]:
@@ -165,16 +181,33 @@ def test_a_request_alone_is_never_preempted_while_its_anchor_fits() -> None:
     assert victims([session], free_pages=1) == []
 
 
-def test_without_pressure_verify_lengths_are_as_wanted() -> None:
-    sessions = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
-    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget(), EMPTY)
-    assert [b.verify_length for b in plan.blocks] == [15, 3]
+def test_proposals_have_the_room_that_anchors_and_a_chunk_leave() -> None:
+    blocks = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
+    assert proposal_room(blocks, budget(max_batch_tokens=64 + 10)) == 8
 
 
-def test_too_many_tokens_lower_the_longest_blocks_first() -> None:
-    sessions = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
-    plan = plan_batch(sessions, [s for s, _ in sessions], [], budget(max_batch_tokens=64 + 10), EMPTY)
-    assert [b.verify_length for b in plan.blocks] == [5, 3]
+def test_proposals_have_no_room_where_pages_for_all_of_them_are_missing() -> None:
+    """Both sequences end within their second page; 15 proposals of each need a third."""
+    blocks = [(decoding(uid, 20), 15) for uid in range(2)]
+    assert proposal_room(blocks, budget(free_pages=2)) > 0
+    assert proposal_room(blocks, budget(free_pages=1)) == 0
+
+
+def test_the_load_ahead_counts_the_next_chunks_and_cached_tokens() -> None:
+    prompts = [
+        make_session(0, 300, phase=Phase.PREFILL, computed=64),
+        make_session(1, 100, phase=Phase.PREFILL, computed=64),
+    ]
+    blocks = [(decoding(2, 20), 15), (decoding(3, 33), 0)]
+    load = load_ahead(blocks, [*prompts, *(session for session, _ in blocks)], budget())
+    assert (load.num_prefill_tokens, load.num_kv_tokens) == (128 + 36, 19 + 32)
+    assert load.max_verified_tokens == proposal_room(blocks, budget())
+
+
+def test_a_plan_tells_its_load() -> None:
+    blocks = [(decoding(1, 33), 3)]
+    plan = plan_batch(blocks, [blocks[0][0]], [make_session(0, 300)], budget(), EMPTY)
+    assert (plan.load.num_prefill_tokens, plan.load.num_kv_tokens) == (128, 32)
 
 
 def test_a_waiting_request_takes_all_its_pages_when_it_is_admitted() -> None:

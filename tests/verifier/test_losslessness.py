@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.exploration import Exploration, ExplorationSettings
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
     BlockView,
@@ -32,6 +34,7 @@ from tests.verifier.harness import (
     make_request,
     random_prompts,
     random_target,
+    time_passes,
 )
 
 NUM_PROMPTS = 200
@@ -56,6 +59,12 @@ class RandomVerifyLength(VerifyLengthPolicy):
 
     def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
         return [self._random.randint(0, block.num_proposals) for block in blocks]
+
+
+def dynamic(seed: int) -> DynamicVerifyLength:
+    """Explores every fourth round, so that both decisions change often."""
+    exploration = Exploration(ExplorationSettings(every_rounds=4, max_loss=1.0))
+    return DynamicVerifyLength(random.Random(seed), exploration=exploration)
 
 
 @dataclass
@@ -163,6 +172,40 @@ def test_greedy_output_survives_random_changes_of_the_verify_length(
 ) -> None:
     harness = speculative(greedy_truth, DRAFTERS[drafter](greedy_truth), RandomVerifyLength(1))
     assert outputs(harness) == greedy_truth.token_ids
+
+
+TOKEN_S = (0.0, 0.02, 0.1, 1.0)
+"""What a token more makes a pass of 0.1 s longer: from full blocks to plain decoding."""
+
+
+def speculative_in_time(
+    monkeypatch: pytest.MonkeyPatch, truth: Truth, drafter: str, token_s: float
+) -> LoopHarness:
+    """With the dynamic policy, by the virtual clock."""
+    harness = LoopHarness(
+        truth.target, channel=ScriptedChannel(DRAFTERS[drafter](truth)), policy=dynamic(seed=1)
+    )
+    time_passes(monkeypatch, harness, lambda num_tokens: 0.1 + token_s * num_tokens)
+    harness.generate(truth.requests)
+    return harness
+
+
+@pytest.mark.parametrize("token_s", TOKEN_S)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_output_does_not_depend_on_dynamic_decisions(
+    monkeypatch: pytest.MonkeyPatch, greedy_truth: Truth, drafter: str, token_s: float
+) -> None:
+    harness = speculative_in_time(monkeypatch, greedy_truth, drafter, token_s)
+    assert outputs(harness) == greedy_truth.token_ids
+    assert len(harness.loop.metrics.verify_length_total) > 3
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_seeded_output_does_not_depend_on_dynamic_decisions(
+    monkeypatch: pytest.MonkeyPatch, seeded_truth: Truth, drafter: str
+) -> None:
+    harness = speculative_in_time(monkeypatch, seeded_truth, drafter, 0.02)
+    assert outputs(harness) == seeded_truth.token_ids
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
