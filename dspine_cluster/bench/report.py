@@ -121,3 +121,28 @@ def print_drafter_loss(console: Console, report: dict[str, Any]) -> None:
         f"{report['requests']} requests lost their drafter; the longest step until all had another one took "
         f"{report['max_moving_over_drafted_median']:.2f} times the median before"
     )
+
+
+def print_overhead(console: Console, report: dict[str, Any]) -> None:
+    """A row a side and number of requests, then what the socket adds."""
+    table = Table("side", box=None)
+    for name in ("requests", "host ms", "p99", "with sampling", "p99", "wall ms"):
+        table.add_column(name, justify="right")
+    for row in report["results"]:
+        figures = (
+            "host_ms_median",
+            "host_ms_p99",
+            "host_ms_median_with_sampling",
+            "host_ms_p99_with_sampling",
+        )
+        table.add_row(
+            row["side"],
+            str(row["requests"]),
+            *(f"{row[name]:.2f}" for name in (*figures, "wall_ms_median")),
+        )
+    console.print(table)
+    for row in report["channel"]:
+        console.print(
+            f"{row['requests']} requests x {row['tokens']} tokens x width {row['width']}: the socket adds "
+            f"{row['added_ms_median']:.2f} ms to {row['local_ms_median']:.2f} ms"
+        )

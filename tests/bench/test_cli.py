@@ -128,3 +128,19 @@ def test_drafter_loss_reports_the_steps_before_and_after(tmp_path: Path) -> None
     assert len(report["plain"]["steps_s"]) == len(report["drafted_again"]["steps_s"]) == 2
     assert report["moving"]["plain_rounds"][0] > 0
     assert report["moving"]["step_max_s"] == max(report["moving"]["steps_s"])
+
+
+def test_overhead_reports_both_sides_and_what_the_socket_adds(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    arguments = ["--requests", "2", "--rounds", "3", "--profile"]
+    result = RUNNER.invoke(app, ["bench", "overhead", *arguments, "--json", str(report_file)])
+    assert result.exit_code == 0, result.output
+    report = json.loads(report_file.read_text())
+    assert [(row["side"], row["requests"]) for row in report["results"]] == [("verifier", 2), ("drafter", 2)]
+    for row in report["results"]:
+        assert 0.0 < row["host_ms_median"] <= row["host_ms_p99"]
+        assert row["host_ms_median"] < row["host_ms_median_with_sampling"]
+    (channel,) = report["channel"]
+    assert channel["bytes"] == 8 * 16 * 5120 * 2
+    assert channel["added_ms_median"] == channel["socket_ms_median"] - channel["local_ms_median"]
+    assert "function calls" in result.output

@@ -1,0 +1,96 @@
+"""What a round costs outside the models: real loops, pools and channels around models that compute nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from dspine_cluster.bench.environment import describe_environment
+from dspine_cluster.bench.null_models import (
+    HIDDEN_SIZE,
+)
+from dspine_cluster.bench.overhead_channel import run_channel
+from dspine_cluster.bench.overhead_sides import VerifierBench, serve_drafter
+from dspine_cluster.bench.stopwatch import Round
+from dspine_cluster.errors import ChannelError
+
+_TIMEOUT_S = 120.0
+_CHANNEL_REQUESTS = 8
+_CHANNEL_TOKENS = 16
+_CHANNEL_WIDTH = 5120
+
+
+def run_overhead(requests: Sequence[int], num_rounds: int, *, profile: bool = False) -> dict[str, Any]:
+    """Time the rounds of that many requests at once on both sides, which are processes of their own.
+
+    Half of the requests are greedy, half sample without a seed. `host_ms` is the CPU time that a side's loop spends in
+    steps, without the models and the choice of tokens; `with_sampling` adds the latter, from logits that are there.
+    Feature rows are small here: what moving them costs, `channel` tells.
+    `wall_ms` is what passed meanwhile, other work on the machine included. With `profile` the functions that take most
+    are printed.
+    """
+    results = [row for count in requests for row in _run_both(count, num_rounds, profile=profile)]
+    return {
+        "environment": describe_environment(),
+        "feature_row_bytes": HIDDEN_SIZE * 4,
+        "results": results,
+        "channel": [run_channel(_CHANNEL_REQUESTS, _CHANNEL_TOKENS, _CHANNEL_WIDTH, num_rounds)],
+    }
+
+
+def _run_both(num_requests: int, num_rounds: int, *, profile: bool) -> list[dict[str, Any]]:
+    secret = secrets.token_bytes(32)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with tempfile.TemporaryDirectory(prefix="dspine-") as folder, ExitStack() as running:
+        endpoint = f"unix:{folder}/drafter.sock"
+        process = context.Process(
+            target=serve_drafter, args=(endpoint, secret, num_requests, theirs, profile), daemon=True
+        )
+        process.start()
+        running.callback(process.join)
+        running.callback(process.kill)
+        _receive(ours)
+        bench = VerifierBench(num_requests)
+        bench.connect(endpoint, secret)
+        rounds = bench.run(num_rounds, profile=profile)
+        bench.loop.drafters.close()
+        ours.send(num_rounds)
+        drafter_rounds = _receive(ours)
+    return [
+        _summary("verifier", num_requests, rounds)
+        | {
+            "verified_tokens_mean": bench.loop.metrics.verified_tokens_total
+            / bench.loop.metrics.rounds_total,
+            "tokens_mean": bench.loop.metrics.committed_tokens_total / bench.loop.metrics.rounds_total,
+        },
+        _summary("drafter", num_requests, drafter_rounds),
+    ]
+
+
+def _receive(connection: Connection) -> Any:
+    if not connection.poll(_TIMEOUT_S):
+        raise ChannelError(f"the drafter's process said nothing for {_TIMEOUT_S:.0f} s")
+    return connection.recv()
+
+
+def _summary(side: str, num_requests: int, rounds: Sequence[Round]) -> dict[str, Any]:
+    host_ms = 1000 * np.array([entry.host for entry in rounds])  # [num_rounds, 2]
+    with_sampling_ms = host_ms + 1000 * np.array([entry.sampling for entry in rounds])
+    return {
+        "side": side,
+        "requests": num_requests,
+        "rounds": len(rounds),
+        "host_ms_median": float(np.median(host_ms[:, 0])),
+        "host_ms_p99": float(np.percentile(host_ms[:, 0], 99)),
+        "host_ms_median_with_sampling": float(np.median(with_sampling_ms[:, 0])),
+        "host_ms_p99_with_sampling": float(np.percentile(with_sampling_ms[:, 0], 99)),
+        "wall_ms_median": float(np.median(host_ms[:, 1])),
+    }

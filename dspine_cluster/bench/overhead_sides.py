@@ -1,0 +1,164 @@
+"""The two sides of a round around models that compute nothing, each for a process of its own."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import threading
+from multiprocessing.connection import Connection
+from random import Random
+from typing import Any
+from unittest import mock
+
+from dspine_cluster.bench.null_models import (
+    DRAFTER_CONFIG,
+    HIDDEN_SIZE,
+    NullDrafter,
+    NullProjector,
+    NullTarget,
+)
+from dspine_cluster.bench.stopwatch import Round, Rounds, Stopwatch
+from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig, limit_threads
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.drafter.loop import DrafterLoop
+from dspine_cluster.drafter.runner import DraftRunner
+from dspine_cluster.engine import sampling
+from dspine_cluster.engine.engine import Engine
+from dspine_cluster.models.folder import load_tokenizer
+from dspine_cluster.sources import locate_model
+from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
+from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
+from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.verifier import passes
+from dspine_cluster.verifier.detokenizer import TokenBytes
+from dspine_cluster.verifier.loop import VerifierLoop
+
+PROMPT_TOKENS = 256
+_MAX_TOKENS = 2048
+_WARM_UP_ROUNDS = 10
+_TIMEOUT_S = 120.0
+_TOP_FUNCTIONS = 45
+
+
+class VerifierBench:
+    """A verifier loop whose requests never end, driven in this thread."""
+
+    def __init__(self, num_requests: int) -> None:
+        self._stopwatch = Stopwatch()
+        self._num_requests = num_requests
+        self._wake = threading.Event()
+        length = PROMPT_TOKENS + _MAX_TOKENS
+        config = EngineConfig(
+            max_model_len_tokens=length,
+            pool_tokens=(length + PAGE_TOKENS) * num_requests,
+            max_running_requests=num_requests,
+            max_batch_tokens=17 * num_requests + PROMPT_TOKENS,
+        )
+        engine = Engine(
+            NullTarget(self._stopwatch),
+            num_pages=(length + PAGE_TOKENS) * num_requests // PAGE_TOKENS,
+            num_slots=num_requests,
+            projector=NullProjector(self._stopwatch),
+            tapped_layers=DRAFTER_CONFIG.target_layer_ids,
+            feature_size=HIDDEN_SIZE,
+        )
+        self.loop = VerifierLoop(
+            engine,
+            TokenBytes(load_tokenizer(locate_model(VerifierConfig().target))),
+            engine_config=config,
+            drafting_config=DraftingConfig(late_factor=1e6, first_deadline_s=60.0),
+            policy=DynamicVerifyLength(Random(0)),
+            block_size=DRAFTER_CONFIG.block_size,
+            mask_token_id=DRAFTER_CONFIG.mask_token_id,
+            deliver=lambda outputs: None,
+            on_drafter_lost=lambda endpoint, is_faulty: None,
+            random_seed=0,
+            clock=self._stopwatch.clock,
+        )
+
+    def connect(self, endpoint: str, secret: bytes) -> None:
+        channel = connect(parse_endpoint(endpoint), _hello("verifier"), secret, timeout_s=30.0)
+        channel.set_ready_callback(self._wake.set)
+        self.loop.drafters.connect(endpoint, channel)
+
+    def run(self, num_rounds: int, *, profile: bool) -> list[Round]:
+        """Let all requests decode; the rounds in which all had a block."""
+        stop = StopConditions(max_tokens=_MAX_TOKENS, ignore_eos=True)
+        for uid in range(self._num_requests):
+            prompt = tuple((uid + 31 * position) % 1000 for position in range(PROMPT_TOKENS))
+            params = SamplingParams(temperature=uid % 2)
+            self.loop.submit(uid, GenerateRequest("bench", prompt, params, stop))
+        profiler = cProfile.Profile() if profile else None
+        rounds = Rounds(self._stopwatch)
+        verify = sampling.verify
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self._stopwatch.in_sampling():
+                return verify(*args, **kwargs)
+
+        with mock.patch.object(passes, "verify", timed):
+            self._run_rounds(rounds, _WARM_UP_ROUNDS)
+            measured = Rounds(self._stopwatch, profiler)
+            self._run_rounds(measured, num_rounds)
+        _print_profile("verifier", self._num_requests, profiler, num_rounds)
+        return measured.done
+
+    def _run_rounds(self, rounds: Rounds, num_rounds: int) -> None:
+        metrics, fallbacks = self.loop.metrics, self.loop.drafters.fallbacks
+        while len(rounds.done) < num_rounds:
+            num_before, plain_before = metrics.rounds_total, fallbacks.total()
+            self._wake.clear()
+            with rounds:
+                wait_s = self.loop.step()
+            if wait_s is not None:
+                self._wake.wait(min(wait_s, _TIMEOUT_S))
+                continue
+            num_rounds_run = metrics.rounds_total - num_before
+            rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
+
+
+class _TimedLoop(DrafterLoop):
+    """Counts a round when as many blocks were drafted as there are requests."""
+
+    def __init__(self, num_requests: int, stopwatch: Stopwatch, profile: cProfile.Profile | None) -> None:
+        runner = DraftRunner(
+            NullDrafter(stopwatch),
+            num_requests * ((PROMPT_TOKENS + _MAX_TOKENS) // PAGE_TOKENS + 1),
+            random_seed=0,
+        )
+        super().__init__(runner, max_context_tokens=PROMPT_TOKENS + _MAX_TOKENS)
+        self.rounds = Rounds(stopwatch, profile)
+        self._num_requests = num_requests
+
+    def step(self) -> bool:
+        with self.rounds:
+            did_answer = super().step()
+        if self.counters.num_blocks >= (len(self.rounds.done) + 1) * self._num_requests:
+            self.rounds.end()
+        return did_answer
+
+
+def serve_drafter(
+    endpoint: str, secret: bytes, num_requests: int, connection: Connection, profile: bool
+) -> None:
+    limit_threads()
+    profiler = cProfile.Profile() if profile else None
+    loop = _TimedLoop(num_requests, Stopwatch(), profiler)
+    listener = Listener(parse_endpoint(endpoint), _hello("drafter"), secret, loop.add_channel)
+    loop.start()
+    connection.send("ready")
+    num_rounds = connection.recv()
+    loop.stop()
+    listener.close()
+    _print_profile("drafter", num_requests, profiler, num_rounds)
+    connection.send(loop.rounds.done[-num_rounds:])
+
+
+def _hello(role: str) -> Hello:
+    return Hello(PROTOCOL_VERSION, role, "null", "null", "null", role)
+
+
+def _print_profile(side: str, num_requests: int, profile: cProfile.Profile | None, num_rounds: int) -> None:
+    if profile is not None:
+        print(f"{side}, {num_requests} requests, {num_rounds} rounds")
+        pstats.Stats(profile).sort_stats("tottime").print_stats(_TOP_FUNCTIONS)
