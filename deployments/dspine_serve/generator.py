@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from grpc.aio import AioRpcError
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,
@@ -26,7 +26,7 @@ from dspine_cluster.errors import DspineError, EngineStoppedError, OverloadedErr
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_serve.calls import within
 from dspine_serve.choices import Choices
-from dspine_serve.pins import PinRefusal, PinRefusedError
+from dspine_serve.pins import OtherModelsError, PinRefusal, PinRefusedError
 from dspine_serve.placing import Place, Placing, RefusedError
 from dspine_serve.progress import Progress
 from dspine_serve.prompt_keys import KeyMaker
@@ -61,12 +61,13 @@ class ServeGenerator:
         self._streams = verifier.options(method_name="generate", stream=True, _by_reference=False)
         self._placing = placing
         self._key_maker = key_maker
-        # Which drafter it has is the verifier's own affair.
-        self._wanted = Fingerprints(target=key_maker.models.target, tokenizer=key_maker.models.tokenizer)
+        self._models = key_maker.models
+        # An update that replaces the target has verifiers of both for a while; what has not begun may have either.
+        self._substitute = Fingerprints(tokenizer=self._models.tokenizer)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
-        """One item a round. When the replica is lost, another goes on with what the caller has already got; greedy and
-        seeded texts are the same as without the loss.
+        """One item a round. When the replica is lost, another with the same target goes on with what the caller has
+        already got; greedy and seeded texts are the same as without the loss.
 
         Raises:
             RequestError, OverloadedError: as the verifier did, or because none has room.
@@ -77,7 +78,7 @@ class ServeGenerator:
         for num_resumes in count():
             try:
                 choices = Choices(self._placing, is_resumed=num_resumes > 0)
-                async with aclosing(self._attempt(progress.begin(), uids, choices)) as outputs:
+                async with aclosing(self._attempt(progress, uids, choices)) as outputs:
                     async for output in outputs:
                         yield progress.add(output)
                 return
@@ -104,25 +105,33 @@ class ServeGenerator:
             raise EngineStoppedError("no verifier replica answers") from error
 
     async def _attempt(
-        self, request: GenerateRequest, uids: Iterator[str], choices: Choices
+        self, progress: Progress, uids: Iterator[str], choices: Choices
     ) -> AsyncGenerator[RoundOutput, None]:
         """The outputs of one verifier, the first that takes the request.
 
         Raises:
             _LostError: the verifier was lost.
         """
+        request = progress.begin()
         keys = await self._key_maker.keys_of(request)
         num_tokens = len(request.prompt_ids) + len(request.forced_output_ids)
         while True:
             uid = next(uids)
             wanted = PlacementRequest(
-                uid, num_tokens, keys.verifier, keys.draft, self._wanted, choices.exclude
+                uid=uid,
+                num_prompt_tokens=num_tokens,
+                keys=keys.verifier,
+                draft_keys=keys.draft,
+                fingerprints=progress.models or self._models,
+                substitute=self._substitute if progress.models is None else None,
+                exclude=choices.exclude,
             )
             try:
                 with self._placing.place(wanted) as place:
                     placed = replace(request, request_id=uid, preferred_drafter=place.drafter_endpoints)
                     async with aclosing(self._call(place, placed)) as outputs:
                         async for output in outputs:
+                            progress.models = place.models
                             yield output
                 return
             except RefusedError as error:
@@ -137,6 +146,8 @@ class ServeGenerator:
                 while (output := await place.lifeline.wait(anext(outputs, None))) is not None:
                     if isinstance(output, OverloadedError):
                         raise RefusedError(replica_id, str(output), is_full=True)
+                    if isinstance(output, OtherModelsError):
+                        raise RefusedError(replica_id, str(output))
                     if isinstance(output, EngineStoppedError):
                         self._placing.shun(replica_id)
                         raise _LostError(f"{replica_id}: {output}")
@@ -145,7 +156,7 @@ class ServeGenerator:
                     yield output
                     has_ended = output.finish_reason is not None
             except _LOST as error:
-                if isinstance(error, RayActorError):
+                if isinstance(error, ActorDiedError):
                     self._placing.evict(replica_id)
                 else:
                     self._placing.shun(replica_id)
@@ -175,6 +186,6 @@ class ServeGenerator:
             self._placing.shun(wanted)
             raise RefusedError(wanted, repr(error)) from error
         self._placing.watch(place, selection.replica_id)
-        outputs = self._streams.dispatch(selection, request)
+        outputs = self._streams.dispatch(selection, request, place.models)
         stack.callback(outputs.cancel)
         return selection.replica_id, outputs

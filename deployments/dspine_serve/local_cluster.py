@@ -80,6 +80,10 @@ class LocalCluster:
         counts = [actor.get_num_ongoing_requests.remote() for actor in actors]
         return dict(zip(replicas, ray.get(counts, timeout=_STATS_TIMEOUT_S), strict=True))
 
+    def deploy(self, args: AppArgs) -> None:
+        """Start the application, or replace its replicas one by one; returns when all are new."""
+        serve.run(build(args), name=_APP, route_prefix="/")
+
     def wait_until_whole(self, timeout_s: float = 240.0) -> None:
         """Wait until every worker's verifier and drafter run and have found each other.
 
@@ -175,7 +179,7 @@ def local_cluster(args: AppArgs, num_workers: int = 2) -> Iterator[LocalCluster]
             ray.init(cluster.address, log_to_driver=False)
             port = int(running.url.rpartition(":")[2])
             serve.start(proxy_location="HeadOnly", http_options={"host": _HOST, "port": port})
-            serve.run(build(args), name=_APP, route_prefix="/")
+            running.deploy(args)
             yield running
             serve.shutdown()
         finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dspine_cluster.errors import DspineError
+
 
 @dataclass(frozen=True, slots=True)
 class Pin:
@@ -39,3 +41,7 @@ class PinRefusedError(Exception):
 
     def __str__(self) -> str:
         return f"replica {self.replica_id or '(any)'} does not take the call: {self.reason}"
+
+
+class OtherModelsError(DspineError):
+    """The replica has other models than the request needs."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dspine_cluster.core.cluster_records import ClusterUpdates
+from dspine_cluster.core.cluster_records import ANY_MODELS, ClusterUpdates, Fingerprints
 from dspine_cluster.core.placement import Placement, PlacementRequest, Placer, RefusalReason
 from dspine_serve.lifeline import Lifeline
 from dspine_serve.pins import Pin
@@ -42,6 +42,8 @@ class Place:
     """Where a request goes, for as long as it is there."""
 
     pin: Pin
+    models: Fingerprints = ANY_MODELS
+    """Of the verifier; what the request needs where that is not known."""
     drafter_endpoints: tuple[str, ...] = ()
     """Of the drafter that was picked with the verifier."""
     lifeline: Lifeline = field(default_factory=Lifeline)
@@ -98,11 +100,11 @@ class Placing:
         """
         outcome = self._placer.choose(request)
         if isinstance(outcome, Placement):
-            place = Place(Pin(outcome.verifier_id), outcome.drafter_endpoints)
+            place = Place(Pin(outcome.verifier_id), outcome.fingerprints, outcome.drafter_endpoints)
             self.counts[f"placements_total{{reason={outcome.reason}}}"] += 1
             self.counts["colocated_placements_total"] += outcome.is_colocated
         elif outcome.reason is RefusalReason.NO_VERIFIER:
-            place = Place(Pin(exclude=request.exclude))
+            place = Place(Pin(exclude=request.exclude), request.fingerprints)
             self.counts["placements_total{reason=unknown}"] += 1
         else:
             raise RefusedError("", outcome.reason, is_full=outcome.reason is RefusalReason.NO_ROOM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dspine_cluster.core.cluster_records import Fingerprints
 from dspine_cluster.types import GenerateRequest, RoundOutput, Usage
 
 
@@ -17,6 +18,8 @@ class Progress:
         """Rounds of the attempts before the present one."""
         self._present = Usage()
         self._cached_prompt_tokens: int | None = None
+        self.models: Fingerprints | None = None
+        """What began the generation, and alone can go on with it."""
         self.has_ended = False
         """The caller has the last item."""
 

@@ -30,6 +30,13 @@ class PinnedRouter(PowerOfTwoChoicesRequestRouter):
     after a while. The slot is freed when the context is left before the dispatch, or when the call has ended.
     """
 
+    def initialize_state(self) -> None:
+        self._dead: set[ReplicaID] = set()
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        self._dead.add(replica_id)
+        super().on_replica_actor_died(replica_id)
+
     async def _choose_replica_for_request(
         self, pending_request: PendingRequest, *, is_retry: bool = False
     ) -> RunningReplica:
@@ -54,10 +61,12 @@ class PinnedRouter(PowerOfTwoChoicesRequestRouter):
         return min(candidates, key=lambda replica: (lengths.get(replica.replica_id) or 0, random()))
 
     def _why_refused(self, replica_id: str) -> PinRefusal:
-        """Serve drops a replica that has died, and forgets the queue of one that cannot be reached."""
+        """Serve drops a replica that stops, and forgets the queue of one that cannot be reached."""
         full_id = self._full_id(replica_id)
-        if full_id not in self._replicas:
+        if full_id in self._dead:
             return PinRefusal.DEAD
+        if full_id not in self._replicas:
+            return PinRefusal.UNKNOWN
         is_reachable = self._replica_queue_len_cache.get(full_id) is not None
         return PinRefusal.FULL if is_reachable else PinRefusal.UNREACHABLE
 

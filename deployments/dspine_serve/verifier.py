@@ -11,13 +11,14 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from dspine_cluster.config import VerifierConfig, limit_threads
-from dspine_cluster.core.cluster_records import VerifierRecord
+from dspine_cluster.core.cluster_records import ANY_MODELS, Fingerprints, VerifierRecord
 from dspine_cluster.errors import DspineError
 from dspine_cluster.identity import fingerprints_of
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.service import VerifierService
 from dspine_serve.args import MAX_ONGOING_REQUESTS
 from dspine_serve.following import follow_drafters
+from dspine_serve.pins import OtherModelsError
 from dspine_serve.publishing import publish
 
 
@@ -45,8 +46,14 @@ class Verifier:
             loop.create_task(drafters),
         ]
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput | DspineError, None]:
-        """One item a round. A refusal is an item too: what is raised here, Serve logs as a fault and wraps."""
+    async def generate(
+        self, request: GenerateRequest, wanted: Fingerprints = ANY_MODELS
+    ) -> AsyncGenerator[RoundOutput | DspineError, None]:
+        """One item a round, by a target and a tokenizer that fit `wanted`. A refusal is an item too: what is raised
+        here, Serve logs as a fault and wraps."""
+        if not self._record.fingerprints.fits_request(wanted):
+            yield OtherModelsError("this replica has another target or tokenizer")
+            return
         try:
             async with aclosing(self._service.generate(request)) as outputs:
                 async for output in outputs:

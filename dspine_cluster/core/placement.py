@@ -8,7 +8,7 @@ once, so that a burst does not pile on one replica before its load is reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from random import Random
@@ -34,6 +34,8 @@ class PlacementRequest:
     """Of the same pages, as drafters key them."""
     fingerprints: Fingerprints = ANY_MODELS
     """What the verifier must have loaded: a stream that is resumed elsewhere needs the target that it began with."""
+    substitute: Fingerprints | None = None
+    """What will do where no verifier with `fingerprints` takes it: while an update replaces them, say."""
     exclude: frozenset[str] = frozenset()
     """Replicas that have refused it, or failed."""
 
@@ -70,6 +72,8 @@ class Placement:
 
     uid: str
     verifier_id: str
+    fingerprints: Fingerprints
+    """Of the verifier."""
     drafter_id: str | None
     """None: it decodes plainly until its verifier finds a drafter."""
     drafter_endpoints: tuple[str, ...]
@@ -152,6 +156,12 @@ class Placer:
 
     def choose(self, request: PlacementRequest) -> Placement | Refusal:
         """Pick a verifier and a drafter, and reserve them."""
+        outcome = self._choose(request)
+        if isinstance(outcome, Refusal) and request.substitute is not None:
+            return self._choose(replace(request, fingerprints=request.substitute))
+        return outcome
+
+    def _choose(self, request: PlacementRequest) -> Placement | Refusal:
         verifiers = self._fleet.verifiers
         pages = self._fleet.verifier_keys.deepest(request.keys, self._config.max_candidates)
         found = [verifiers[name] for name in pages if self._accepts(verifiers[name], request)]
@@ -242,6 +252,7 @@ class Placer:
         return Placement(
             uid=request.uid,
             verifier_id=verifier.record.replica_id,
+            fingerprints=verifier.record.fingerprints,
             drafter_id=drafter.record.replica_id if drafter is not None else None,
             drafter_endpoints=endpoints,
             cached_tokens=picked.cached_tokens,

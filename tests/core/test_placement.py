@@ -67,8 +67,9 @@ def request(
     *,
     exclude: frozenset[str] = frozenset(),
     models: Fingerprints = ANY_MODELS,
+    substitute: Fingerprints | None = None,
 ) -> PlacementRequest:
-    return PlacementRequest(uid, num_tokens, KEYS, DRAFT_KEYS, models, exclude)
+    return PlacementRequest(uid, num_tokens, KEYS, DRAFT_KEYS, models, substitute, exclude)
 
 
 def placed(made: Placer, asked: PlacementRequest) -> Placement:
@@ -174,6 +175,48 @@ def test_a_request_that_asks_for_no_models_is_served_by_old_and_new_ones() -> No
     )
     wanted = Fingerprints(tokenizer="k")
     assert {placed(made, request(uid, models=wanted)).verifier_id for uid in "12"} == {"old", "new"}
+
+
+def test_a_substitute_serves_only_where_the_wanted_target_does_not() -> None:
+    old, new = Fingerprints("t1", "d", "k"), Fingerprints("t2", "d", "k")
+    made = placer(verifier("old", max_requests=2, models=old))
+
+    def wants_new(uid: str) -> PlacementRequest:
+        return request(uid, models=new, substitute=Fingerprints(tokenizer="k"))
+
+    first = placed(made, wants_new("1"))
+    assert (first.verifier_id, first.fingerprints) == ("old", old)
+    tell(made, verifier("new", "n2", max_requests=2, models=new))
+    assert [placed(made, wants_new(uid)).fingerprints for uid in "234"] == [new, new, old]
+    assert refused(made, wants_new("5")) is RefusalReason.NO_ROOM
+    assert refused(made, request("6", models=old)) is RefusalReason.NO_ROOM
+    assert refused(made, request("7", models=Fingerprints("t3"))) is RefusalReason.NO_FIT
+    assert made.num_reservations == 4
+
+
+def test_while_an_update_replaces_the_drafter_each_version_is_paired_with_its_own() -> None:
+    old, new = Fingerprints("t", "d1", "k"), Fingerprints("t", "d2", "k")
+    made = placer(
+        verifier("old", "n1", models=old),
+        drafter("new drafter", "n1", models=new),
+        verifier("new", "n2", models=new),
+        drafter("old drafter", "n2", models=old),
+        verifier("lonely", "n3", models=Fingerprints("t", "d3", "k")),
+        drafter("another", "n3", has_remote=False, models=new),
+    )
+    placements = [placed(made, request(str(number))) for number in range(30)]
+    assert {(p.verifier_id, p.drafter_id, p.is_colocated) for p in placements} == {
+        ("old", "old drafter", False),
+        ("new", "new drafter", False),
+        ("lonely", None, False),
+    }
+
+
+def test_an_update_that_changes_no_model_pairs_old_and_new_ones_freely() -> None:
+    models = Fingerprints("t", "d", "k")
+    made = placer(verifier("old", models=models, epoch="1"), drafter("new drafter", models=models))
+    placement = placed(made, request())
+    assert (placement.drafter_id, placement.is_colocated) == ("new drafter", True)
 
 
 def test_a_dead_verifier_is_picked_no_more_until_it_restarts() -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from dspine_cluster.core.cluster_records import (
     ClusterEvent,
@@ -22,7 +22,7 @@ from dspine_cluster.core.cluster_records import (
 )
 from dspine_cluster.errors import DspineError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, Usage
-from dspine_serve.pins import Pin, PinRefusal, PinRefusedError
+from dspine_serve.pins import OtherModelsError, Pin, PinRefusal, PinRefusedError
 from dspine_serve.placing import Placing
 
 MODELS = Fingerprints("target", "drafter", "tokenizer")
@@ -33,9 +33,9 @@ def text_of(token_ids: tuple[int, ...]) -> str:
     return "".join(chr(97 + token % 26) for token in token_ids)
 
 
-def token_at(position: int) -> int:
-    """What every replica generates at an output position."""
-    return (position * 7 + 3) % 100
+def token_at(position: int, models: Fingerprints = MODELS) -> int:
+    """What every replica with the same target generates at an output position."""
+    return (position * 7 + 3 + len(models.target)) % 100
 
 
 @dataclass(eq=False)
@@ -43,10 +43,13 @@ class FakeVerifier:
     """One round gives two tokens. It can be told to fail."""
 
     replica_id: str
+    models: Fingerprints = MODELS
     max_calls: int = 100
     is_known: bool = True
     """To Serve."""
     is_dead: bool = False
+    is_unavailable: bool = False
+    """Its connection breaks with the next round, and is there again afterwards."""
     hangs: bool = False
     refuses_with: DspineError | None = None
     stops_after: int | None = None
@@ -60,7 +63,12 @@ class FakeVerifier:
         self.is_dead = True
         self.ended.set()
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput | DspineError, None]:
+    async def generate(
+        self, request: GenerateRequest, wanted: Fingerprints = MODELS
+    ) -> AsyncGenerator[RoundOutput | DspineError, None]:
+        if not self.models.fits_request(wanted):
+            yield OtherModelsError("others")
+            return
         self.requests.append(request)
         if self.refuses_with is not None:
             yield self.refuses_with
@@ -74,9 +82,12 @@ class FakeVerifier:
                 await self.ended.wait()
             await asyncio.sleep(0)
             if self.is_dead:
-                raise ActorUnavailableError("gone", None)
+                raise ActorDiedError
+            if self.is_unavailable:
+                self.is_unavailable = False
+                raise ActorUnavailableError("gone for a moment", None)
             end = min(position + TOKENS_PER_ROUND, request.stop.max_tokens)
-            tokens = tuple(token_at(i) for i in range(position, end))
+            tokens = tuple(token_at(i, self.models) for i in range(position, end))
             position = end
             usage = Usage(
                 prompt_tokens=usage.prompt_tokens,
@@ -154,8 +165,8 @@ class FakeHandle:
         finally:
             verifier.num_calls -= 1
 
-    def dispatch(self, selection: Selection, request: GenerateRequest) -> Call:
-        self.calls.append(Call(selection.verifier.generate(request)))
+    def dispatch(self, selection: Selection, request: GenerateRequest, wanted: Fingerprints) -> Call:
+        self.calls.append(Call(selection.verifier.generate(request, wanted)))
         return self.calls[-1]
 
 

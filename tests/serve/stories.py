@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -25,6 +25,7 @@ _MIN_MARGIN = 5e-4
 """Of logits; batches of other sizes change them by up to a hundredth of this."""
 _TOPICS = ("a tiny otter", "a clever fox", "an old clock", "a busy city")
 _CONFIG = VerifierConfig(
+    target=ModelSource("miniature"),
     drafter=ModelSource("none"),
     engine=EngineConfig(
         max_model_len_tokens=512, max_running_requests=_NUM_CANDIDATES, pool_tokens=16384, checkpoint_bytes=0
@@ -42,18 +43,30 @@ class Story:
 
 def make_stories(count: int) -> list[Story]:
     """Half of them greedy, half sampled with a seed."""
+    [stories] = make_versions(count, [_CONFIG.target])
+    return stories
+
+
+def make_versions(count: int, targets: Sequence[ModelSource]) -> list[list[Story]]:
+    """The same stories as each target tells them; half of them greedy, half sampled with a seed."""
     limit_threads()
-    loaded = load_verifier(_CONFIG)
-    service = VerifierService(_CONFIG, loaded)
+    told = [{(story.prompt, story.seed): story for story in _tell_all(target)} for target in targets]
+    common = [key for key in told[0] if all(key in stories for stories in told)]
+    greedy = [key for key in common if key[1] is None][: count // 2]
+    seeded = [key for key in common if key[1] is not None][: count // 2]
+    assert len(greedy) + len(seeded) == count
+    return [[stories[key] for key in (*greedy, *seeded)] for stories in told]
+
+
+def _tell_all(target: ModelSource) -> list[Story]:
+    config = replace(_CONFIG, target=target)
+    loaded = load_verifier(config)
+    service = VerifierService(config, loaded)
     service.start()
     try:
-        stories = asyncio.run(_tell(service, loaded))
+        return asyncio.run(_tell(service, loaded))
     finally:
         service.stop()
-    greedy = [story for story in stories if story.seed is None][: count // 2]
-    seeded = [story for story in stories if story.seed is not None][: count // 2]
-    assert len(greedy) + len(seeded) == count
-    return [*greedy, *seeded]
 
 
 async def _tell(service: VerifierService, loaded: LoadedVerifier) -> list[Story]:

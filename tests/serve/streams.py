@@ -54,6 +54,34 @@ def streaming(url: str, stories: Sequence[Story]) -> Iterator[Burst]:
         yield Burst(futures)
 
 
+@contextmanager
+def streaming_again_and_again(url: str, stories: Sequence[Story]) -> Iterator[list[tuple[Story, str]]]:
+    """A stream for each story, and another one whenever it has ended; gives what was told so far. The last ones end
+    before the context does.
+
+    Raises:
+        openai.APIError: a stream ended with an error.
+    """
+    told: list[tuple[Story, str]] = []
+    is_over = Event()
+
+    def tell(client: openai.OpenAI, story: Story) -> None:
+        while not is_over.is_set():
+            told.append((story, _stream(client, story, Event())))
+
+    with (
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S) as client,
+        ThreadPoolExecutor(len(stories)) as pool,
+    ):
+        futures = [pool.submit(tell, client, story) for story in stories]
+        try:
+            yield told
+        finally:
+            is_over.set()
+        for future in futures:
+            future.result(TIMEOUT_S)
+
+
 def _stream(client: openai.OpenAI, story: Story, begun: Event) -> str:
     text = ""
     try:

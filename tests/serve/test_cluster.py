@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,6 +13,7 @@ import pytest
 from dspine_cluster.bench.live_trace import LiveSettings
 from dspine_serve.live_routing import measure_live
 from dspine_serve.local_cluster import LocalCluster, Replica, local_cluster, small_args, wait_until
+from tests.serve.figures import held, total
 from tests.serve.stories import Story, make_stories
 from tests.serve.streams import Burst, streaming
 
@@ -44,31 +44,6 @@ def whole(cluster: LocalCluster) -> Iterator[LocalCluster]:
 @pytest.fixture(scope="module")
 def stories() -> list[Story]:
     return make_stories(NUM_STREAMS)
-
-
-def total(cluster: LocalCluster, deployment: str) -> Counter[str]:
-    """Figures of a deployment, added up over its replicas."""
-    figures: Counter[str] = Counter()
-    for stats in cluster.stats(deployment):
-        figures.update(stats)
-    return figures
-
-
-def held(cluster: LocalCluster) -> dict[str, float]:
-    """What requests hold somewhere: slots, pages, reservations."""
-    verifiers, drafters, ingresses = (total(cluster, name) for name in ("Verifier", "Drafter", "Ingress"))
-    figures = {
-        "running requests": verifiers["running_requests"],
-        "waiting requests": verifiers["waiting_requests"],
-        "verifier pages": verifiers["page_usage_ratio"],
-        "drafter requests": drafters["num_requests"],
-        "drafter pages": drafters["page_usage_ratio"],
-        "open streams": ingresses["open_streams"],
-        "reservations": ingresses["reservations"],
-        "calls to verifiers": sum(cluster.ongoing_requests("Verifier").values()),
-        "calls to ingresses": sum(cluster.ongoing_requests("Ingress").values()),
-    }
-    return {name: value for name, value in figures.items() if value}
 
 
 def differing(burst: Burst, stories: list[Story]) -> list[tuple[Story, str]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -118,6 +119,18 @@ async def test_a_verifier_hears_of_the_drafters_that_fit_it() -> None:
     assert (await directory.choose_drafters("n1", OURS)).endpoints == ("unix:/a",)
     assert (await directory.choose_drafters("n1", THEIRS)).endpoints == ()
     assert (await directory.choose_drafters("n2", OURS)).endpoints == ()
+
+
+async def test_while_an_update_replaces_the_drafter_a_verifier_of_each_version_hears_of_its_own() -> None:
+    directory = Directory()
+    new = DrafterRecord("new", "n1", ("unix:/new",), ("tcp:new",), "epoch", THEIRS)
+    await directory.register(DrafterRecord("old", "n2", ("unix:/old",), ("tcp:old",), "epoch", OURS))
+    await directory.register(new)
+    assert (await directory.choose_drafters("n1", OURS)).endpoints == ("tcp:old",)
+    assert (await directory.choose_drafters("n2", THEIRS)).endpoints == ("tcp:new",)
+    for models in (OURS, THEIRS):
+        unchanged = replace(models, target="another")
+        assert (await directory.choose_drafters("n1", unchanged)).endpoints == ()
 
 
 async def test_a_verifier_is_answered_when_its_drafters_change_and_by_nothing_else() -> None:

@@ -24,6 +24,8 @@ from tests.serve.fake_verifiers import MODELS, FakeHandle, FakeVerifier, Picture
 
 REQUEST = GenerateRequest("id", tuple(range(40)), SamplingParams(), StopConditions(max_tokens=9))
 TOKENS = tuple(token_at(position) for position in range(9))
+OLD = Fingerprints("another", "drafter", "tokenizer")
+OLD_TOKENS = tuple(token_at(position, OLD) for position in range(9))
 
 
 class Ingress:
@@ -81,13 +83,113 @@ async def test_the_verifier_is_asked_to_use_the_drafter_that_was_picked_with_it(
     assert verifier.requests[0].preferred_drafter == ("unix:/a",)
 
 
-async def test_a_verifier_with_other_models_is_not_used() -> None:
-    ingress = Ingress(FakeVerifier("old"), FakeVerifier("new"), is_pictured=False)
-    ingress.picture.add("old", models=Fingerprints("another", "drafter", "tokenizer"))
+async def test_a_verifier_with_another_target_is_not_used_beside_one_that_fits() -> None:
+    ingress = Ingress(FakeVerifier("old", OLD), FakeVerifier("new"), is_pictured=False)
+    ingress.picture.add("old", models=OLD)
     ingress.picture.add("new")
     for number in range(5):
         await ingress.collect(replace(REQUEST, request_id=str(number)))
     assert {pin.replica_id for pin in ingress.handle.pins} == {"new"}
+
+
+async def test_until_a_verifier_with_the_new_target_is_there_those_with_the_old_one_serve() -> None:
+    ingress = Ingress(FakeVerifier("old", OLD), is_pictured=False)
+    ingress.picture.add("old", models=OLD)
+    assert joined(await ingress.collect()) == OLD_TOKENS
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_verifier_with_another_tokenizer_is_never_used() -> None:
+    models = replace(MODELS, tokenizer="another")
+    ingress = Ingress(FakeVerifier("old", models), is_pictured=False)
+    ingress.picture.add("old", models=models)
+    with pytest.raises(EngineStoppedError):
+        await ingress.collect()
+    assert not ingress.handle.pins
+
+
+@pytest.mark.parametrize("is_lost_at", range(1, 5))
+async def test_a_stream_that_began_with_the_old_target_goes_on_with_it_beside_new_ones(
+    is_lost_at: int,
+) -> None:
+    verifiers = (FakeVerifier("old 1", OLD), FakeVerifier("new"), FakeVerifier("old 2", OLD))
+    ingress = Ingress(*verifiers, is_pictured=False)
+    ingress.picture.add("old 1", models=OLD)
+    stream = ingress.generator.generate(REQUEST)
+    outputs = [await anext(stream) for _ in range(is_lost_at)]
+    ingress.picture.add("new")
+    ingress.picture.add("old 2", models=OLD)
+    verifiers[0].kill()
+    outputs += [output async for output in stream]
+    assert joined(outputs) == OLD_TOKENS
+    assert not verifiers[1].requests
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_stream_whose_target_is_gone_ends_with_an_error_and_is_not_mixed_with_another() -> None:
+    verifiers = (FakeVerifier("old", OLD), FakeVerifier("new"))
+    ingress = Ingress(*verifiers, is_pictured=False)
+    ingress.picture.add("old", models=OLD)
+    stream = ingress.generator.generate(REQUEST)
+    await anext(stream)
+    ingress.picture.add("new")
+    verifiers[0].kill()
+    with pytest.raises(EngineStoppedError):
+        await anext(stream)
+    assert not verifiers[1].requests
+    assert ingress.placing.stats()["lost_streams_total"] == 1
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_stream_that_has_given_nothing_yet_may_go_on_with_another_target() -> None:
+    verifiers = (FakeVerifier("old", OLD, stops_after=0), FakeVerifier("new"))
+    ingress = Ingress(*verifiers, is_pictured=False)
+    ingress.picture.add("old", models=OLD)
+    stream = asyncio.create_task(ingress.collect())
+    await until(lambda: verifiers[0].hangs)
+    ingress.picture.add("new")
+    verifiers[0].kill()
+    assert joined(await stream) == TOKENS
+
+
+async def test_without_a_picture_a_verifier_refuses_what_needs_another_target() -> None:
+    verifiers = (FakeVerifier("old", OLD), FakeVerifier("new"))
+    ingress = Ingress(*verifiers, is_pictured=False)
+    assert joined(await ingress.collect()) == TOKENS
+    assert [pin.exclude for pin in ingress.handle.pins] == [frozenset(), {"old"}]
+    ingress.assert_nothing_is_held()
+
+
+async def test_a_stream_is_not_resumed_with_another_target_when_the_picture_is_lost() -> None:
+    verifiers = (FakeVerifier("old", OLD), FakeVerifier("new"))
+    ingress = Ingress(*verifiers, is_pictured=False)
+    ingress.picture.add("old", models=OLD)
+    stream = ingress.generator.generate(REQUEST)
+    await anext(stream)
+    verifiers[0].kill()
+    with pytest.raises(EngineStoppedError):
+        await anext(stream)
+    assert {pin.replica_id for pin in ingress.handle.pins} == {"old", ""}
+    assert not verifiers[1].requests
+
+
+async def test_a_transient_outage_costs_only_the_stream_that_met_it() -> None:
+    verifier = FakeVerifier("a", stops_after=1)
+    ingress = Ingress(verifier, FakeVerifier("b"), is_pictured=False)
+    ingress.picture.add("a")
+    streams = [
+        asyncio.create_task(ingress.collect(replace(REQUEST, request_id=str(number)))) for number in range(2)
+    ]
+    await until(lambda: len(verifier.requests) == 2)
+    await until(lambda: verifier.hangs)
+    verifier.hangs, verifier.stops_after, verifier.is_unavailable = False, None, True
+    ingress.picture.add("b")
+    verifier.ended.set()
+    assert [joined(await stream) for stream in streams] == [TOKENS, TOKENS]
+    assert ingress.placing.stats()["resumed_streams_total"] == 1
+    assert ingress.reported_dead == []
+    assert ingress.placing.shunned == {"a"}
+    ingress.assert_nothing_is_held()
 
 
 @pytest.mark.parametrize("is_lost_at", range(5))

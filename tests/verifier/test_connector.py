@@ -128,6 +128,19 @@ def test_a_misfit_is_left_alone_while_others_are_tried_again(endpoint: str) -> N
         assert calls.misfits == [endpoint]
 
 
+def test_a_drafter_of_another_protocol_version_is_never_connected_and_one_that_replaces_it_is(
+    endpoint: str,
+) -> None:
+    newer = msgspec.structs.replace(DRAFTER, protocol=PROTOCOL_VERSION + 1)
+    with connector() as (running, calls):
+        with listening(endpoint, newer) as accepted:
+            running.want([endpoint])
+            time.sleep(0.6)
+            assert (calls.channels, calls.misfits, accepted) == ([], [], [])
+        with listening(endpoint):
+            wait_for(lambda: calls.channels)
+
+
 def test_a_drafter_that_always_goes_at_once_is_tried_at_a_pace(endpoint: str) -> None:
     with connector() as (running, calls), listening(endpoint):
         started_s = time.monotonic()
