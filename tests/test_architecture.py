@@ -23,7 +23,18 @@ ALLOWED = {
     "observability": {"core"},
     "miniature": {"core", "models", "kernels"},
     "sim": {"core"},
-    "bench": {"core", "models", "engine", "transport", "api", "verifier", "drafter", "miniature", "sim"},
+    "bench": {
+        "core",
+        "models",
+        "kernels",
+        "engine",
+        "transport",
+        "api",
+        "verifier",
+        "drafter",
+        "miniature",
+        "sim",
+    },
 }
 SHARED = {"types", "errors", "config"}
 
@@ -85,6 +96,12 @@ def test_only_one_folder_imports(package: str, owner: str) -> None:
     for path in [*sources("dspine_cluster"), *sources("kernels"), *sources("deployments")]:
         if not path.is_relative_to(ROOT / owner):
             assert package not in {module.split(".")[0] for module in imported_modules(path)}, path
+
+
+def test_only_kernels_and_their_compilation_import_triton() -> None:
+    for path in sources("kernels"):
+        if path.name not in {"triton.py", "aot.py"}:
+            assert "triton" not in {module.split(".")[0] for module in imported_modules(path)}, path
 
 
 def test_the_library_does_not_import_its_deployment() -> None:
