@@ -74,7 +74,8 @@ class AppArgs(_Args):
     engine: EngineConfig = EngineConfig()
     drafting: DraftingConfig = DraftingConfig()
     secret: Annotated[SecretStr, Field(min_length=16)] | None = None
-    """What verifiers and drafters prove to each other that they know; None makes one."""
+    """What verifiers and drafters prove to each other that they know. None makes one with each deployment: during an
+    update old and new ones then do not pair, and decode plainly where they have no others."""
     directory: DirectoryArgs = DirectoryArgs()
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()
