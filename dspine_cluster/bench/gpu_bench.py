@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -118,12 +118,9 @@ class Workbench:
     def sampling(self, num_requests: int) -> DraftSampling:
         """Of drafts: unseeded, at temperature 1."""
         greedy = DraftSampling.greedy(num_requests, self.device)
-        return DraftSampling(
-            torch.ones_like(greedy.temperature),
-            greedy.seeds,
-            greedy.has_seed,
-            greedy.output_index,
-            self.generator,
+        temperature = torch.ones_like(greedy.temperature)
+        return replace(
+            greedy, temperature=temperature, generator=self.generator, is_greedy=False, is_unseeded=True
         )
 
     def blocks(

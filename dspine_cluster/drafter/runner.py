@@ -112,6 +112,8 @@ class DraftRunner:
             has_seed=torch.tensor([item.seed is not None for item in items], device=self._device),
             output_index=self._longs([item.output_index for item in items]),
             generator=self._generator,
+            is_greedy=all(item.temperature == 0 for item in items),
+            is_unseeded=all(item.seed is None for item in items),
         )
         output = self._drafter.draft(
             self._longs([item.anchor for item in items]),
