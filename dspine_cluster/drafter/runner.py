@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dspine_cluster.core.draft_context import UsableContext
+from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
@@ -73,17 +74,20 @@ class DraftRunner:
         self._dtype, self._device = drafter.lm_head.dtype, drafter.lm_head.device
         self._pool = DraftPool.create(drafter.config, num_pages, self._dtype, self._device)
         self._generator = torch.Generator(self._device).manual_seed(random_seed)
+        self._graphs = DraftGraphs(drafter, self._pool) if self._device.type == "cuda" else None
 
     @property
     def num_pages(self) -> int:
         return self._pool.num_pages
 
     def warm_up(self) -> None:
-        """Draft once, so that the first request pays for no initialisation."""
+        """Draft once, so that the first request pays for no initialisation, and record graphs on a GPU."""
         rows = np.zeros((PAGE_TOKENS, self.config.hidden_size * self._dtype.itemsize), np.uint8)
         self.ingest([Arrival(rows, self._dtype, 0, list(range(PAGE_TOKENS)))])
         item = DraftItem(0, 0, 0, PAGE_TOKENS, self.config.num_proposals, 1.0, None, 0)
         self.draft([Block(item, UsableContext(0, 0, [0]))])
+        if self._graphs is not None:
+            self._graphs.warm_up()
 
     @torch.inference_mode()
     def ingest(self, arrivals: Sequence[Arrival]) -> None:
@@ -115,12 +119,7 @@ class DraftRunner:
             is_greedy=all(item.temperature == 0 for item in items),
             is_unseeded=all(item.seed is None for item in items),
         )
-        output = self._drafter.draft(
-            self._longs([item.anchor for item in items]),
-            self._longs([item.position for item in items]),
-            self._context([block.context for block in blocks]),
-            sampling,
-        )
+        output = self._drafter.walk(*self._candidates(blocks), sampling)
         is_finite = output.probs.isfinite().flatten(1).all(1) & output.confidence.isfinite().all(1)
         return Drafts(
             tokens=output.tokens.int().numpy(force=True),
@@ -128,6 +127,22 @@ class DraftRunner:
             probs=output.probs.numpy(force=True),
             confidence=output.confidence.numpy(force=True),
             is_finite=is_finite.numpy(force=True),
+        )
+
+    def _candidates(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
+        if self._graphs is not None:
+            places = [
+                DraftPlace(
+                    b.item.anchor, b.item.position, b.context.pages, b.context.first_page, b.context.start
+                )
+                for b in blocks
+            ]
+            if (found := self._graphs.candidates(places)) is not None:
+                return found
+        return self._drafter.candidates(
+            self._longs([block.item.anchor for block in blocks]),
+            self._longs([block.item.position for block in blocks]),
+            self._context([block.context for block in blocks]),
         )
 
     def _features(self, arrival: Arrival) -> Tensor:
