@@ -38,7 +38,7 @@ def local_pair(config: VerifierConfig) -> Iterator[VerifierService]:
         running.callback(verifier.stop)
         if endpoints:
             verifier.set_drafter_endpoints(endpoints)
-            _await_connection(verifier)
+            await_connection(verifier)
         yield verifier
 
 
@@ -56,7 +56,12 @@ def drafter_config(config: VerifierConfig, endpoint: str) -> DrafterServiceConfi
     )
 
 
-def _await_connection(verifier: VerifierService) -> None:
+def await_connection(verifier: VerifierService) -> None:
+    """Return when the verifier is connected to a drafter.
+
+    Raises:
+        ChannelError: it was not in time.
+    """
     deadline_s = time.monotonic() + _CONNECT_TIMEOUT_S
     while verifier.stats()["connected_drafters"] < 1:
         if time.monotonic() > deadline_s:

@@ -116,12 +116,13 @@ def _run_drafter(
         }
 
 
-async def _run_task(
+async def run_prompts(
     verifier: VerifierService,
     prompts: Sequence[Sequence[int]],
     settings: AcceptanceSettings,
     done: Callable[[], None],
-) -> TaskRun:
+) -> tuple[list[PromptRun], float]:
+    """Every prompt's answer, in order, and the seconds that all took. `done` is called after each."""
     turn = asyncio.Semaphore(settings.concurrency)
 
     async def run(prompt: Sequence[int]) -> PromptRun:
@@ -138,17 +139,26 @@ async def _run_task(
             done()
             return PromptRun(tuple(tokens), output.usage)
 
-    before = verifier.stats()
     started_s = time.perf_counter()
     runs = await asyncio.gather(*map(run, prompts))
-    seconds = time.perf_counter() - started_s
+    return runs, time.perf_counter() - started_s
+
+
+async def _run_task(
+    verifier: VerifierService,
+    prompts: Sequence[Sequence[int]],
+    settings: AcceptanceSettings,
+    done: Callable[[], None],
+) -> TaskRun:
+    before = verifier.stats()
+    runs, seconds = await run_prompts(verifier, prompts, settings, done)
     after = verifier.stats()
 
     def per_position(kind: str) -> list[float]:
         names = [f"{kind}_tokens_per_position_total{{position={j}}}" for j in range(1, MAX_PROPOSALS + 1)]
         return [after.get(name, 0.0) - before.get(name, 0.0) for name in names]
 
-    return TaskRun(list(runs), seconds, per_position("verified"), per_position("accepted"))
+    return TaskRun(runs, seconds, per_position("verified"), per_position("accepted"))
 
 
 def _result(

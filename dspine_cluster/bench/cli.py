@@ -70,6 +70,49 @@ def acceptance(
 
 
 @app.command()
+def speedup(
+    concurrency: Annotated[
+        str, typer.Option(help="Comma-separated: requests at the same time.")
+    ] = "1,2,4,8,16,32",
+    task: Annotated[str | None, typer.Option(help="Comma-separated; all tasks by default.")] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Of each concurrency; both decode the same prompts.")] = 4,
+    verify: Annotated[str, typer.Option(help="`dynamic` or `fixed:K`.")] = "dynamic",
+    max_tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 160,
+    seed: Annotated[int, typer.Option(help="Of the choice of prompts.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Tokens a second of a served pair over plain decoding, both in turn."""
+    from dspine_cluster.bench.report import print_speedup
+    from dspine_cluster.bench.speedup import SpeedupSettings, run_speedup
+    from dspine_cluster.bench.workload import TASK_NAMES, held_out_workload
+    from dspine_cluster.models.folder import load_tokenizer
+    from dspine_cluster.sources import locate_model
+
+    tasks = list(TASK_NAMES) if task is None else choices(task, TASK_NAMES, "--task")
+    settings = SpeedupSettings(numbers(concurrency, int, "--concurrency", most=64), turns, max_tokens)
+    most = max(settings.concurrencies)
+    config = VerifierConfig(
+        engine=EngineConfig(
+            max_model_len_tokens=6144,
+            pool_tokens=6144 * min(most, 8) + 16,
+            max_running_requests=most,
+            max_batch_tokens=max(1024, 17 * most + 64),
+        ),
+        drafting=DraftingConfig(verify=verify, first_deadline_s=10.0),
+    )
+    tokenizer = load_tokenizer(locate_model(config.target))
+    count = settings.num_prompts(len(tasks))
+    workload = {name: held_out_workload(tokenizer, name, count, seed) for name in tasks}
+    with Progress(console=console, transient=True) as bar:
+        total = bar.add_task("", total=2 * count * len(tasks))
+        report = run_speedup(
+            config, settings, workload, lambda at: bar.update(total, advance=1, description=at)
+        )
+    print_speedup(console, report)
+    _write(report, json_file)
+
+
+@app.command()
 def engine(
     batch: Annotated[str, typer.Option(help="Comma-separated batch sizes.")] = "1,8",
     tokens: Annotated[int, typer.Option(min=2, max=1024, help="Generated a request.")] = 96,

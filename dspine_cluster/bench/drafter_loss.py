@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.process import BaseProcess
 from statistics import median
 from typing import Any
 
+from dspine_cluster.bench.drafter_process import drafter_process
 from dspine_cluster.bench.environment import describe_environment
-from dspine_cluster.config import VerifierConfig, limit_threads
-from dspine_cluster.drafter.service import DrafterService
+from dspine_cluster.config import VerifierConfig
 from dspine_cluster.errors import ChannelError, ConfigError
-from dspine_cluster.local_pair import drafter_config
 from dspine_cluster.transport.socket import connect, parse_endpoint
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.load import load_verifier, make_policy
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
-
-_START_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +113,7 @@ def run_drafter_loss(
 
     with tempfile.TemporaryDirectory(prefix="dspine-") as folder:
         first, second = (f"unix:{folder}/{name}.sock" for name in ("first", "second"))
-        with _drafter(config, first) as process, _drafter(config, second):
+        with drafter_process(config, first) as process, drafter_process(config, second):
             bench = Bench(config, prompts)
             plain = bench.run(num_steps, lambda step: True)
             bench.connect(first)
@@ -150,30 +144,3 @@ def _summary(steps: Sequence[Step]) -> dict[str, Any]:
         "steps_s": times_s,
         "tokens_per_s": sum(step.num_tokens for step in steps) / sum(times_s),
     }
-
-
-@contextmanager
-def _drafter(config: VerifierConfig, endpoint: str) -> Iterator[BaseProcess]:
-    """A drafter replica in a process of its own, ready when entered."""
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    process = context.Process(target=_serve, args=(config, endpoint, ready), daemon=True)
-    process.start()
-    try:
-        if not ready.wait(_START_TIMEOUT_S):
-            raise ChannelError(f"a drafter was not ready after {_START_TIMEOUT_S:.0f} s")
-        yield process
-    finally:
-        process.kill()
-        process.join()
-
-
-def _serve(config: VerifierConfig, endpoint: str, ready: Any) -> None:
-    limit_threads()
-    service = DrafterService.load(drafter_config(config, endpoint))
-    service.start()
-    ready.set()
-    parent = multiprocessing.parent_process()
-    while parent is None or parent.is_alive():
-        time.sleep(1.0)
-        service.check_health()

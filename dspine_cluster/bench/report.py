@@ -39,6 +39,24 @@ def print_acceptance(console: Console, report: dict[str, Any]) -> None:
         console.print(f"{names}: pooled ratio {ratio['ratio']:.3f} (95 % interval {low:.3f} to {high:.3f})")
 
 
+def print_speedup(console: Console, report: dict[str, Any]) -> None:
+    """A row a concurrency. `length` is the acceptance length, `verified` the mean verify length, both over all rounds,
+    of which `drafted` had proposals; `differ` counts texts that are not plain decoding's."""
+    table = Table("at a time", box=None)
+    for name in ("prompts", "tokens/s", "none", "speedup", "length", "verified", "drafted", "differ"):
+        table.add_column(name, justify="right")
+    for row in report["results"]:
+        table.add_row(
+            str(row["concurrency"]),
+            str(row["prompts"]),
+            *(f"{row[name]:.0f}" for name in ("tokens_per_s", "tokens_per_s_none")),
+            *(f"{row[name]:.2f}" for name in ("speedup", "acceptance_length", "verify_length_mean")),
+            f"{row['drafted_rounds_ratio']:.2f}",
+            str(row["greedy_mismatches"]),
+        )
+    console.print(table)
+
+
 def print_routing(console: Console, report: dict[str, Any]) -> None:
     """A row a cell of the grid and policy, then how joint placement stands where it stands worst."""
     table = Table("policy", box=None)
