@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dspine_cluster.models.cache import GatedDeltaWeights
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
+from dspine_kernels import gated_delta, kv_write
+from dspine_kernels.gated_delta import Inputs, Weights
+from dspine_kernels.kv_write import HeadTransform
 
 COMPACT_BELOW = 0.75
 """Finished rows are dropped once the running ones are less than this share."""
@@ -29,7 +31,8 @@ class DenseCache:
         self.widths = torch.ones(num_rows, dtype=torch.int64)
         """Valid tokens of each row in the pass to come; the rest is padding on the right."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, heads: HeadTransform) -> Tensor:
+        query, key = kv_write.place(query, key, heads)
         num_rows = self.lengths.shape[0]
         q, k, v = (x.view(num_rows, -1, *x.shape[1:]) for x in (query, key, value))
         at = self.lengths.unsqueeze(1) + torch.arange(q.shape[1])  # [num_rows, width]
@@ -47,14 +50,11 @@ class DenseCache:
         )
         return out.transpose(1, 2).reshape_as(query)
 
-    def gated_delta(
-        self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
-    ) -> Tensor:
+    def gated_delta(self, layer: int, inputs: Inputs, weights: Weights) -> Tensor:
         num_rows = self.lengths.shape[0]
-        out, state, conv_state = weights.prefill(
-            mixed_qkv.view(num_rows, -1, mixed_qkv.shape[1]),
-            a.view(num_rows, -1, a.shape[1]),
-            b.view(num_rows, -1, b.shape[1]),
+        out, state, conv_state = gated_delta.prefill(
+            inputs.map(lambda x: x.view(num_rows, -1, x.shape[1])),
+            weights,
             state=self.states[layer],
             conv_state=self.conv_states[layer],
             lengths=self.widths,

@@ -9,6 +9,7 @@ from dspine_cluster.models.cache import Cache
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.layers import RMSNorm, Rotary, ZeroCentredRMSNorm
 from dspine_cluster.models.packing import Projections
+from dspine_kernels.kv_write import HeadTransform
 
 
 class Attention(nn.Module):
@@ -30,8 +31,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotary: Rotary, cache: Cache) -> Tensor:
         """`[num_tokens, hidden_size]` to the same."""
         query, key, value = (_heads(part, self.head_dim) for part in self.projections(x))
-        query, key = rotary.rotate(self.q_norm(query)), rotary.rotate(self.k_norm(key))
-        out: Tensor = self.o_proj(cache.attend(self.layer, query, key, value).flatten(1))
+        heads = HeadTransform(self.q_norm.weight, self.k_norm.weight, self.q_norm.eps, True, *rotary)
+        out: Tensor = self.o_proj(cache.attend(self.layer, query, key, value, heads).flatten(1))
         return out
 
 
@@ -56,10 +57,9 @@ class GatedAttention(nn.Module):
         query_gate, key, value = self.projections(x)
         # Each [num_tokens, num_heads, head_dim].
         query, gate = _heads(query_gate, 2 * self.head_dim).chunk(2, -1)
-        query = rotary.rotate(self.q_norm(query))
-        key = rotary.rotate(self.k_norm(_heads(key, self.head_dim)))
-        value = _heads(value, self.head_dim)
-        attended = cache.attend(self.layer, query, key, value) * torch.sigmoid(gate)
+        key, value = _heads(key, self.head_dim), _heads(value, self.head_dim)
+        heads = HeadTransform(self.q_norm.scale, self.k_norm.scale, self.q_norm.eps, False, *rotary)
+        attended = cache.attend(self.layer, query, key, value, heads) * torch.sigmoid(gate)
         out: Tensor = self.o_proj(attended.flatten(1))
         return out
 

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.layers import MLP, RMSNorm, Rotary
+from dspine_kernels import kv_write
+from dspine_kernels.kv_write import HeadTransform
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(query `[n, num_heads, head_dim]`, key, value `[n, num_kv_heads, head_dim]`) of all rows of a pass, normed and
@@ -53,9 +55,11 @@ class DrafterAttention(nn.Module):
 
     def forward(self, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
         query = self.q_proj(x).view(-1, *self.query_shape)
-        key, value = self.key_value(x, rotary)
-        attended = attend(rotary.rotate(self.q_norm(query)), key, value)
-        out: Tensor = self.o_proj(attended.flatten(1))
+        key = self.k_proj(x).view(-1, *self.key_shape)
+        value = self.v_proj(x).view(-1, *self.key_shape)
+        heads = HeadTransform(self.q_norm.weight, self.k_norm.weight, self.q_norm.eps, True, *rotary)
+        query, key = kv_write.place(query, key, heads)
+        out: Tensor = self.o_proj(attend(query, key, value).flatten(1))
         return out
 
 

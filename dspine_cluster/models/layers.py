@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspine_cluster.models.packing import Projections
+from dspine_kernels import kv_write
 
 
 class RMSNorm(nn.Module):
@@ -34,14 +35,15 @@ class ZeroCentredRMSNorm(nn.Module):
         self._packed_scale: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = self._scale() if self._packed_scale is None else self._packed_scale
-        return F.rms_norm(x.float(), self.shape, scale, self.eps).to(x.dtype)
+        return F.rms_norm(x.float(), self.shape, self.scale, self.eps).to(x.dtype)
+
+    @property
+    def scale(self) -> Tensor:
+        """1 + w, fp32."""
+        return 1.0 + self.weight.float() if self._packed_scale is None else self._packed_scale
 
     def pack(self) -> None:
-        self._packed_scale = self._scale()
-
-    def _scale(self) -> Tensor:
-        return 1.0 + self.weight.float()
+        self._packed_scale = self.scale
 
 
 class GatedRMSNorm(nn.Module):
@@ -88,10 +90,7 @@ class Rotary(NamedTuple):
 
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate (half-split) the first `rotary_dim` of every head of `[num_tokens, num_heads, head_dim]`."""
-        half = self.cos.shape[-1]
-        first, second, rest = x.split_with_sizes([half, half, x.shape[-1] - 2 * half], -1)
-        turned = (first * self.cos - second * self.sin, second * self.cos + first * self.sin)
-        return torch.cat((*turned, rest), -1)
+        return kv_write.rotate(x, self.cos, self.sin)
 
 
 @functools.lru_cache(maxsize=16)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dspine_cluster.models.cache import GatedDeltaWeights
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
-from dspine_kernels import paged_attention
+from dspine_kernels import gated_delta, kv_write, paged_attention
+from dspine_kernels.gated_delta import Inputs, Weights
+from dspine_kernels.kv_write import HeadTransform
 
 PAGE = 16
 
@@ -33,7 +34,7 @@ class DenseCache:
         self.num_cached = torch.zeros(num_requests, dtype=torch.int64)
         self.num_pending = torch.zeros(num_requests, dtype=torch.int64)
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
-        self.pending: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self.pending: dict[int, Inputs] = {}
         if config.gated_delta is not None:
             delta = config.gated_delta
             for layer in range(config.num_gated_delta_layers):
@@ -67,9 +68,9 @@ class DenseCache:
         self.num_cached = self.num_cached + num_tokens
         self.num_pending = num_tokens - 1
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, heads: HeadTransform) -> Tensor:
         keys, values = self.keys[layer], self.values[layer]
-        paged_attention.write(key, value, keys, values, self.slots)
+        query = kv_write.write(query, key, value, heads, keys, values, self.slots)
         scale = query.shape[-1] ** -0.5
         plan = paged_attention.plan(
             self.page_table.tolist(),
@@ -80,30 +81,23 @@ class DenseCache:
         )
         return paged_attention.attend(query, keys, values, plan, scale)
 
-    def gated_delta(
-        self, layer: int, mixed_qkv: Tensor, a: Tensor, b: Tensor, weights: GatedDeltaWeights
-    ) -> Tensor:
+    def gated_delta(self, layer: int, inputs: Inputs, weights: Weights) -> Tensor:
         state, conv_state = self.states[layer]
-        new = (self._pad(mixed_qkv), self._pad(a), self._pad(b))
+        new = inputs.map(self._pad)
         if self.is_block:
-            pending = self.pending.get(layer, tuple(x[:, :0] for x in new))
-            out, *states = weights.verify(
-                *new,
+            out, *states = gated_delta.verify(
+                new,
+                weights,
                 state=state,
                 conv_state=conv_state,
-                pending_qkv=pending[0],
-                pending_a=pending[1],
-                pending_b=pending[2],
+                pending=self.pending.get(layer, new.map(lambda x: x[:, :0])),
                 num_pending=self.num_pending,
             )
-            self.pending[layer] = (new[0][:, 1:], new[1][:, 1:], new[2][:, 1:])
+            self.pending[layer] = new.map(lambda x: x[:, 1:])
         else:
             assert not self.pending, "prefill first"
-            out, *states = weights.prefill(
-                *new,
-                state=state,
-                conv_state=conv_state,
-                lengths=self.lengths,
+            out, *states = gated_delta.prefill(
+                new, weights, state=state, conv_state=conv_state, lengths=self.lengths
             )
         self.states[layer] = (states[0], states[1])
         return out[self.valid]

@@ -1,5 +1,39 @@
 """Causal attention of ragged queries over paged keys and values."""
 
-from dspine_kernels.paged_attention.reference import Plan, attend, plan, write
+from __future__ import annotations
 
-__all__ = ["Plan", "attend", "plan", "write"]
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dspine_kernels.dispatch import uses_triton
+from dspine_kernels.paged_attention import ragged, reference
+from dspine_kernels.paged_attention.ragged import RaggedPlan
+from dspine_kernels.paged_attention.reference import write
+
+__all__ = ["Plan", "RaggedPlan", "attend", "plan", "write"]
+
+Plan = reference.Plan | RaggedPlan
+
+
+def plan(
+    pages: Sequence[Sequence[int]],
+    query_lengths: Sequence[int],
+    context_lengths: Sequence[int],
+    *,
+    page_tokens: int,
+    device: torch.device,
+) -> Plan:
+    """As `reference.plan`, for the kernel that runs on `device`."""
+    make = ragged.plan if uses_triton(torch.empty(0, device=device)) else reference.plan
+    return make(pages, query_lengths, context_lengths, page_tokens=page_tokens, device=device)
+
+
+def attend(query: Tensor, key_pages: Tensor, value_pages: Tensor, plan: Plan, scale: float) -> Tensor:
+    """As `reference.attend`. Under a `RaggedPlan` rows that no request owns may hold anything."""
+    if isinstance(plan, RaggedPlan):
+        from dspine_kernels.paged_attention import triton
+
+        return triton.attend(query, key_pages, value_pages, plan, scale)
+    return reference.attend(query, key_pages, value_pages, plan, scale)
