@@ -15,6 +15,7 @@ from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_cluster.drafter.service import DrafterService
 from dspine_cluster.identity import fingerprints_of
 from dspine_serve.args import DrafterArgs
+from dspine_serve.logs import log_like_serve
 from dspine_serve.publishing import publish
 from dspine_serve.sockets import default_socket_folder, remove_stale_sockets
 
@@ -53,6 +54,7 @@ class Drafter:
     """Ready once the weights are loaded and warm. Rounds reach it over its endpoints, never over Serve."""
 
     def __init__(self, config: DrafterConfig, directory: DeploymentHandle) -> None:
+        log_like_serve()
         limit_threads()
         replica_id = serve.get_replica_context().replica_id.unique_id
         folder = Path(config.args.socket_folder) if config.args.socket_folder else default_socket_folder()

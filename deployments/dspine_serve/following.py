@@ -11,6 +11,7 @@ from ray.serve.handle import DeploymentHandle
 
 from dspine_cluster.core.cluster_records import ClusterUpdates, Cursor, Fingerprints
 from dspine_serve.calls import within
+from dspine_serve.logs import Outage
 
 _logger = logging.getLogger(__name__)
 
@@ -36,8 +37,9 @@ class Follower:
 
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
+        outage = _outage()
         while True:
-            await _try(self._follow)
+            await _try(self._follow, outage)
             await asyncio.sleep(self._pause_s)
 
     async def _follow(self) -> None:
@@ -67,14 +69,21 @@ async def follow_drafters(
             use(list(endpoints))
             known = endpoints
 
+    outage = _outage()
     while True:
-        await _try(follow)
+        await _try(follow, outage)
         await asyncio.sleep(pause_s)
 
 
-async def _try(step: Callable[[], Awaitable[None]]) -> None:
+def _outage() -> Outage:
+    return Outage(_logger, "the directory does not answer, the picture stays as it is")
+
+
+async def _try(step: Callable[[], Awaitable[None]], outage: Outage) -> None:
     try:
         await step()
     except Exception as error:
-        _logger.warning("The directory does not answer, the picture stays as it is: %r", error)
+        outage.lasts(error)
         await asyncio.sleep(_RETRY_S)
+    else:
+        outage.is_over()

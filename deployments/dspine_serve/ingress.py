@@ -20,6 +20,7 @@ from dspine_cluster.models.folder import CONFIG_FILE, read_json
 from dspine_cluster.sources import locate_model
 from dspine_serve.following import Follower
 from dspine_serve.generator import ServeGenerator
+from dspine_serve.logs import log_like_serve
 from dspine_serve.placing import Placing
 from dspine_serve.prompt_keys import KeyMaker
 
@@ -60,6 +61,7 @@ class Ingress:
     ) -> None:
         """`drafter` is never called: Serve deploys what the ingress was bound to."""
         del drafter
+        log_like_serve()
         folder = locate_model(config.target)
         self._placing = Placing(report_dead=directory.remove.remote)
         self._following = asyncio.get_running_loop().create_task(

@@ -14,6 +14,7 @@ from dspine_cluster.core.cluster_view import DeltaReply
 from dspine_cluster.core.delta_publisher import DeltaPublisher
 from dspine_cluster.errors import EngineStoppedError
 from dspine_serve.calls import within
+from dspine_serve.logs import Outage
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ async def publish(
     publisher = DeltaPublisher(record.replica_id, record.epoch)
     nothing_new: ReplicaReport | None = None
     told_at_s = 0.0
+    outage = Outage(_logger, "the directory does not answer, it will hear of this replica later")
     while True:
         try:
             report = take_report()
@@ -51,12 +53,13 @@ async def publish(
                     nothing_new, told_at_s = ReplicaReport(report.load), time.monotonic()
                 else:
                     publisher.restart()
+                outage.is_over()
         except EngineStoppedError as error:
             _logger.error("This replica is of no use any more, and taken out of the directory: %s", error)
             directory.remove.remote(record.replica_id)
             return
         except Exception as error:
-            _logger.warning("The directory does not answer, it will hear of this replica later: %r", error)
+            outage.lasts(error)
             publisher.restart()
             await asyncio.sleep(_RETRY_S)
         await asyncio.sleep(period_s)

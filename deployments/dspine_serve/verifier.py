@@ -18,6 +18,7 @@ from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.service import VerifierService
 from dspine_serve.args import MAX_ONGOING_REQUESTS
 from dspine_serve.following import follow_drafters
+from dspine_serve.logs import log_like_serve
 from dspine_serve.pins import OtherModelsError
 from dspine_serve.publishing import publish
 
@@ -26,6 +27,7 @@ class Verifier:
     """Ready once the weights are loaded and warm."""
 
     def __init__(self, config: VerifierConfig, directory: DeploymentHandle) -> None:
+        log_like_serve()
         limit_threads()
         self._service = VerifierService(config)
         self._service.start()
