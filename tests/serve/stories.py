@@ -20,7 +20,6 @@ from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
 from dspine_cluster.verifier.service import VerifierService
 
 MAX_TOKENS = 192
-_NUM_CANDIDATES = 32
 _MIN_MARGIN = 5e-4
 """Of logits; batches of other sizes change them by up to a hundredth of this."""
 _TOPICS = ("a tiny otter", "a clever fox", "an old clock", "a busy city")
@@ -28,7 +27,7 @@ _CONFIG = VerifierConfig(
     target=ModelSource("miniature"),
     drafter=ModelSource("none"),
     engine=EngineConfig(
-        max_model_len_tokens=512, max_running_requests=_NUM_CANDIDATES, pool_tokens=16384, checkpoint_bytes=0
+        max_model_len_tokens=512, max_running_requests=32, pool_tokens=16384, checkpoint_bytes=0
     ),
 )
 
@@ -43,14 +42,17 @@ class Story:
 
 def make_stories(count: int) -> list[Story]:
     """Half of them greedy, half sampled with a seed."""
-    [stories] = make_versions(count, [_CONFIG.target])
+    [stories] = make_versions(count, [_CONFIG.target], num_candidates=32)
     return stories
 
 
-def make_versions(count: int, targets: Sequence[ModelSource]) -> list[list[Story]]:
+def make_versions(count: int, targets: Sequence[ModelSource], num_candidates: int) -> list[list[Story]]:
     """The same stories as each target tells them; half of them greedy, half sampled with a seed."""
     limit_threads()
-    told = [{(story.prompt, story.seed): story for story in _tell_all(target)} for target in targets]
+    told = [
+        {(story.prompt, story.seed): story for story in _tell_all(target, num_candidates)}
+        for target in targets
+    ]
     common = [key for key in told[0] if all(key in stories for stories in told)]
     greedy = [key for key in common if key[1] is None][: count // 2]
     seeded = [key for key in common if key[1] is not None][: count // 2]
@@ -58,21 +60,21 @@ def make_versions(count: int, targets: Sequence[ModelSource]) -> list[list[Story
     return [[stories[key] for key in (*greedy, *seeded)] for stories in told]
 
 
-def _tell_all(target: ModelSource) -> list[Story]:
+def _tell_all(target: ModelSource, num_candidates: int) -> list[Story]:
     config = replace(_CONFIG, target=target)
     loaded = load_verifier(config)
     service = VerifierService(config, loaded)
     service.start()
     try:
-        return asyncio.run(_tell(service, loaded))
+        return asyncio.run(_tell(service, loaded, num_candidates))
     finally:
         service.stop()
 
 
-async def _tell(service: VerifierService, loaded: LoadedVerifier) -> list[Story]:
+async def _tell(service: VerifierService, loaded: LoadedVerifier, num_candidates: int) -> list[Story]:
     tokenizer = ChatTokenizer.from_folder(locate_model(_CONFIG.target))
     told = await asyncio.gather(
-        *(_story(service, loaded, tokenizer, number) for number in range(_NUM_CANDIDATES))
+        *(_story(service, loaded, tokenizer, number) for number in range(num_candidates))
     )
     return [story for story in told if story is not None]
 

@@ -8,12 +8,15 @@ import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 from ray import serve
 from ray.exceptions import RayActorError
+from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID, RequestMetadata
+from ray.serve._private.request_router import PendingRequest
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
@@ -132,6 +135,26 @@ async def test_an_unknown_replica_is_refused_at_once(handle: DeploymentHandle) -
 
 async def test_where_all_are_excluded_none_is_chosen(handle: DeploymentHandle) -> None:
     assert await refusal(handle, Pin(exclude=frozenset(await replicas(handle)))) is PinRefusal.UNKNOWN
+
+
+@pytest.mark.parametrize("has_died", [False, True])
+async def test_a_replica_that_stops_while_it_is_asked_is_told_from_one_that_dies(has_died: bool) -> None:
+    deployment = DeploymentID("Child", APP)
+    router = PinnedRouter(deployment_id=deployment, handle_source=DeploymentHandleSource.REPLICA)
+    router.initialize_state()
+    replica: Any = SimpleNamespace(
+        replica_id=ReplicaID("a", deployment), multiplexed_model_ids=(), node_id="n", availability_zone=None
+    )
+    router.update_replicas([replica])
+    call = PendingRequest([Pin("a")], {}, RequestMetadata("request", "internal"))
+    assert await router._choose_replica_for_request(call) is replica
+    if has_died:
+        router.on_replica_actor_died(replica.replica_id)
+    else:
+        router.update_replicas([])
+    with pytest.raises(PinRefusedError) as caught:
+        await router._choose_replica_for_request(call, is_retry=True)
+    assert caught.value.reason is (PinRefusal.DEAD if has_died else PinRefusal.UNKNOWN)
 
 
 async def test_many_calls_of_one_request_all_reach_their_replicas(handle: DeploymentHandle) -> None:

@@ -9,11 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -22,7 +23,10 @@ from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, Ver
 from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport
 from dspine_cluster.core.page_hash import page_keys, verifier_root
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.identity import make_hello
 from dspine_cluster.models.folder import load_tokenizer
+from dspine_cluster.transport.messages import PROTOCOL_VERSION
+from dspine_cluster.transport.socket import Listener, parse_endpoint
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
 from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
 from dspine_cluster.verifier.service import VerifierService
@@ -260,6 +264,27 @@ async def test_a_drafter_with_another_secret_is_never_connected(loaded: LoadedVe
             await asyncio.sleep(1.0)
             await collect(service, make_request(max_tokens=4))
             assert service.stats()["connected_drafters"] == 0
+
+
+async def test_beside_a_drafter_of_another_protocol_version_requests_decode_plainly_and_are_counted(
+    loaded: LoadedVerifier,
+) -> None:
+    newer = msgspec.structs.replace(
+        make_hello("drafter", miniature.folder("target"), miniature.folder("dspine"), "float32"),
+        protocol=PROTOCOL_VERSION + 1,
+    )
+    config = replace(CONFIG, drafting=DraftingConfig(verify="fixed:15"))
+    with tempfile.TemporaryDirectory() as folder, running(loaded, config) as service:
+        expected = tokens_of(await collect(service, make_request(max_tokens=16)))
+        endpoint = f"unix:{Path(folder)}/d.sock"
+        with closing(Listener(parse_endpoint(endpoint), newer, SECRET.encode(), lambda channel: None)):
+            service.set_drafter_endpoints([endpoint])
+            await asyncio.sleep(0.5)
+            assert tokens_of(await collect(service, make_request(max_tokens=16))) == expected
+        stats = service.stats()
+    assert stats["connected_drafters"] == stats["verified_tokens_total"] == 0
+    # The last token of each request needs no draft.
+    assert stats["draft_fallback_total{reason=absent}"] == stats["rounds_total"] - 2 == 28
 
 
 async def test_without_drafter_the_service_decodes_plainly_and_counts_no_fallback() -> None:
