@@ -36,7 +36,7 @@ class MemoryPlan:
     state_per_request: int
     """Live recurrent and convolution state."""
     pending_per_request: int
-    """Raw inputs of one block, kept for replay."""
+    """What a block in flight takes beyond the live state: its raw inputs, kept for replay."""
     drafter_weights: int
     """Without the part that runs on the verifier, with codes."""
     shared_weights: int

@@ -74,7 +74,7 @@ def _verifier_rows(plan: MemoryPlan) -> list[tuple[str, int]]:
         ("K/V a token", plan.kv_per_token),
         ("features a token", plan.features_per_token),
         ("recurrent state a request", plan.state_per_request),
-        ("block inputs kept for replay a request", plan.pending_per_request),
+        ("a block in flight beyond that state", plan.pending_per_request),
     ]
 
 

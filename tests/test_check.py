@@ -1,58 +1,25 @@
 from __future__ import annotations
 
+import io
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from dspine_cluster import miniature
-from dspine_cluster.check import MemoryPlan, check_pair, plan_memory
-from dspine_cluster.models.config import parse_target_config
-from dspine_cluster.models.drafter_config import parse_drafter_config
+from dspine_cluster.bench.gpu_models import pair_config
+from dspine_cluster.check import MemoryPlan, PairReport, check_pair, plan_memory
+from dspine_cluster.check_report import print_report
 
-TARGET_27B = {
-    "model_type": "qwen3_5_text",
-    "vocab_size": 248320,
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 64,
-    "full_attention_interval": 4,
-    "num_attention_heads": 24,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "rope_theta": 1e7,
-    "partial_rotary_factor": 0.25,
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 262144,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 48,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_conv_kernel_dim": 4,
-}
-DRAFTER_27B = {
-    "model_type": "qwen3",
-    "vocab_size": 248320,
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "rope_theta": 1e7,
-    "rms_norm_eps": 1e-6,
-    "block_size": 16,
-    "dflash_config": {"mask_token_id": 248070, "target_layer_ids": [1, 16, 31, 46, 61]},
-    "dspine_config": {"transfer_rank": 1024, "message_size": 512, "top_k": 16},
-    "layer_types": ["sliding_attention"] * 5,
-    "sliding_window": 8192,
-}
+PAIR_27B = pair_config("27b")
 
 
 @pytest.fixture(scope="module")
 def plan() -> MemoryPlan:
-    return plan_memory(parse_target_config(TARGET_27B), parse_drafter_config(DRAFTER_27B), torch.bfloat16)
+    return plan_memory(PAIR_27B.target, PAIR_27B.drafter, torch.bfloat16)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +50,14 @@ def test_the_27b_state_is_that_of_48_fp32_layers_and_their_convolutions(plan: Me
 def test_a_block_in_flight_takes_at_most_17_mb_beyond_the_live_state(plan: MemoryPlan) -> None:
     proposals = 48 * 15 * (10240 + 2 * 48) * 2
     assert plan.pending_per_request == proposals <= 17e6
+
+
+def test_the_report_says_what_a_block_in_flight_takes(plan: MemoryPlan) -> None:
+    console = Console(file=io.StringIO(), width=120)
+    report = PairReport(target=PAIR_27B.target, plan=plan)
+    print_report(console, report, gpu_bytes=141 * 10**9, context_tokens=32768)
+    assert isinstance(console.file, io.StringIO)
+    assert re.search(r"a block in flight beyond that state +14\.88 MB *\n", console.file.getvalue())
 
 
 def test_a_longer_context_leaves_room_for_fewer_requests(plan: MemoryPlan) -> None:
