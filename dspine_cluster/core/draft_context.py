@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from dspine_cluster.core.draft_page_index import DraftPageIndex
 from dspine_cluster.core.page_hash import PageKey
-from dspine_cluster.core.page_pool import PagePool, slot_of
+from dspine_cluster.core.page_pool import PagePool, extend_slots
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.types import PAGE_TOKENS
 
@@ -30,7 +31,7 @@ class UsableContext:
     start: int
     first_page: int
     """Page number, in the request, of `pages[0]`: it holds positions from 16 * first_page."""
-    pages: list[int]
+    pages: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -38,10 +39,38 @@ class _Record:
     keys: list[PageKey]
     """Keys of the request's first pages."""
     pages: dict[int, int] = field(default_factory=dict)
-    """Page number in the request -> page of the pool."""
+    """Page number in the request -> page of the pool. Changed by `put` and `drop` alone."""
+    lowest: int = 0
+    """The first page number, if there is any."""
+    run: array[int] = field(default_factory=lambda: array("i"))
+    """The pages from number `run_start` on, as far as they have been asked for: int32, as a page table takes them."""
+    run_start: int = 0
     positions: PositionRanges = field(default_factory=PositionRanges)
     is_trusted: bool = True
     """Whether others may use its pages."""
+
+    def put(self, number: int, page: int) -> None:
+        """Have `page` as page `number`."""
+        if number in self.pages:
+            self.run = array("i")
+        if not self.pages or number < self.lowest:
+            self.lowest = number
+        self.pages[number] = page
+
+    def drop(self, number: int) -> int:
+        """Have page `number` no longer; gives what it was."""
+        page = self.pages.pop(number)
+        self.run = array("i")
+        if number == self.lowest and self.pages:
+            self.lowest = number + 1 if number + 1 in self.pages else min(self.pages)
+        return page
+
+    def pages_from(self, first: int, last: int) -> array[int]:
+        """Pages number `first` .. `last`, all of which it has."""
+        if self.run_start != first or len(self.run) > last - first + 1:
+            self.run, self.run_start = array("i"), first
+        self.run.extend([self.pages[number] for number in range(first + len(self.run), last + 1)])
+        return self.run[:]
 
     def has_whole_page(self, number: int) -> bool:
         end = (number + 1) * PAGE_TOKENS
@@ -140,15 +169,16 @@ class DraftContextTable(Generic[K]):
                 if not self._hold(record, number):
                     break
                 first = max(oldest, number * PAGE_TOKENS)
-        missing = list(record.positions.gaps(first, end))
-        placements = [
-            Placement(low, [slot_of(record.pages, position) for position in range(low, high)])
-            for low, high in reversed(missing)
-        ]
+        placements = []
+        for low, high in reversed(list(record.positions.gaps(first, end))):
+            slots: list[int] = []
+            extend_slots(slots, record.pages, low, high)
+            placements.append(Placement(low, slots))
         if first < end:
             record.positions.add(first, end)
-            for number in range(first // PAGE_TOKENS, (end - 1) // PAGE_TOKENS + 1):
-                self._share(record, number)
+            if first // PAGE_TOKENS < len(record.keys):
+                for number in range(first // PAGE_TOKENS, (end - 1) // PAGE_TOKENS + 1):
+                    self._share(record, number)
         return placements
 
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:
@@ -157,8 +187,8 @@ class DraftContextTable(Generic[K]):
         start = max(record.positions.run_before(anchor_position), anchor_position - self.max_context_tokens)
         if start == anchor_position:
             return UsableContext(start, 0, []) if anchor_position == 0 else None
-        numbers = range(start // PAGE_TOKENS, (anchor_position - 1) // PAGE_TOKENS + 1)
-        return UsableContext(start, numbers[0], [record.pages[number] for number in numbers])
+        first, last = start // PAGE_TOKENS, (anchor_position - 1) // PAGE_TOKENS
+        return UsableContext(start, first, record.pages_from(first, last))
 
     def missing(self, key: K, anchor_position: int) -> tuple[int, int]:
         """The range of positions to ask for when `usable` is None."""
@@ -195,6 +225,9 @@ class DraftContextTable(Generic[K]):
         num_references = [int(page in self._index) for page in range(self.num_pages)]
         for record in self._records.values():
             assert len(set(record.pages.values())) == len(record.pages), "a page is held twice by one request"
+            assert not record.pages or record.lowest == min(record.pages)
+            for number, page in enumerate(record.run, record.run_start):
+                assert record.pages[number] == page, "a page table is out of date"
             for page in record.pages.values():
                 num_references[page] += 1
             for start, end in record.positions.ranges:
@@ -216,7 +249,7 @@ class DraftContextTable(Generic[K]):
         while (page := self._allocate()) is None:
             if not self._give_up_page(record, number):
                 return False
-        record.pages[number] = page
+        record.put(number, page)
         return True
 
     def _allocate(self) -> int | None:
@@ -234,19 +267,19 @@ class DraftContextTable(Generic[K]):
         if len(largest.pages) > len(record.pages) + 1:
             self._drop_oldest_page(largest)
             return True
-        if not record.pages or min(record.pages) > number:
+        if not record.pages or record.lowest > number:
             return False
         self._drop_oldest_page(record)
         return True
 
     def _drop_oldest_page(self, record: _Record) -> None:
-        number = min(record.pages)
+        number = record.lowest
         record.positions.drop_before((number + 1) * PAGE_TOKENS)
-        self._release(record.pages.pop(number))
+        self._release(record.drop(number))
 
     def _drop_pages_before(self, record: _Record, position: int) -> None:
         """Let go of the pages that lie wholly before `position`."""
-        while record.pages and (min(record.pages) + 1) * PAGE_TOKENS <= position:
+        while record.pages and (record.lowest + 1) * PAGE_TOKENS <= position:
             self._drop_oldest_page(record)
 
     def _share(self, record: _Record, number: int) -> None:
@@ -267,7 +300,7 @@ class DraftContextTable(Generic[K]):
     def _take_shared(self, record: _Record, number: int, page: int) -> None:
         self._pool.share([page])
         self._index.note_held(page)
-        record.pages[number] = page
+        record.put(number, page)
 
     def _release(self, page: int) -> None:
         """One holder lets go of a page."""

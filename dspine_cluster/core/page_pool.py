@@ -17,6 +17,16 @@ def slot_of(pages: Sequence[int] | Mapping[int, int], position: int) -> int:
     return pages[position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
 
 
+def extend_slots(slots: list[int], pages: Sequence[int] | Mapping[int, int], start: int, end: int) -> None:
+    """Append `slot_of` of positions start .. end - 1, page by page."""
+    while start < end:
+        page_start = start - start % PAGE_TOKENS
+        stop = min(end, page_start + PAGE_TOKENS)
+        offset = pages[start // PAGE_TOKENS] * PAGE_TOKENS - page_start
+        slots.extend(range(offset + start, offset + stop))
+        start = stop
+
+
 class PagePool:
     """Hands out page numbers 0 .. num_pages - 1 and counts the references to each.
 

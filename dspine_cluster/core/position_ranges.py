@@ -66,6 +66,16 @@ class PositionRanges:
                 yield gap, end
             end = gap
 
+    def missing_after(self, start: int, end: int) -> int | None:
+        """The first missing position of `start <= position < end` if all after it are missing too, `end` if none is;
+        None if missing and present ones alternate."""
+        if not self._starts or self._ends[-1] <= start:
+            return start
+        first = self._ends[-1]
+        if self._starts[-1] > start:
+            return None
+        return min(first, end)
+
     def run_before(self, end: int) -> int:
         """Start of the contiguous run whose last position is `end - 1`; `end` if that is not in the set."""
         index = bisect_left(self._starts, end) - 1

@@ -9,7 +9,17 @@ import torch
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Busy, Draft, Features, Message, Need, Open, Opened, Proposals
+from dspine_cluster.transport.messages import (
+    Busy,
+    Draft,
+    FeatureBatch,
+    Features,
+    Message,
+    Need,
+    Open,
+    Opened,
+    Proposals,
+)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -51,7 +61,7 @@ class Client:
         match message:
             case Open(uid=uid) if uid in self.uids:
                 raise ChannelError(f"request {uid} was opened twice")
-            case Features(rows=rows) if rows.shape[1] != self._row_bytes:
+            case Features(rows=rows) | FeatureBatch(rows=rows) if rows.shape[1] != self._row_bytes:
                 raise ChannelError(f"feature rows have {rows.shape[1]} bytes, not {self._row_bytes}")
             case Draft(items=items):
                 for item in items:

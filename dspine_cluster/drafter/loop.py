@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import compress, count, islice
 from queue import Empty, SimpleQueue
@@ -22,12 +22,14 @@ from dspine_cluster.transport.messages import (
     Close,
     Draft,
     DraftItem,
+    FeatureBatch,
     Features,
     Message,
     Need,
     Open,
     Opened,
     Proposals,
+    UInt8Array,
     split_keys,
 )
 
@@ -173,23 +175,41 @@ class DrafterLoop:
                 ranges = self.contexts.open(client.key(uid), split_keys(message.page_keys))
                 client.send(Opened(uid, message.attempt, ranges, self.contexts.max_context_tokens))
                 self.counters.num_cached_tokens += sum(end - start for start, end in ranges)
-            case Features(uid=uid) if uid in client.uids:
-                self._place(client, message)
+            case Features():
+                self._place(client, [(message.uid, message.start, len(message.rows))], message.rows)
+            case FeatureBatch():
+                counts = message.counts.tolist()
+                runs = zip(message.uids.tolist(), message.starts.tolist(), counts, strict=True)
+                self._place(client, runs, message.rows)
             case Draft(items=items):
                 self._enqueue(client, items)
             case Close(uid=uid) if uid in client.uids:
                 client.uids.remove(uid)
                 self._forget(client.key(uid), split_keys(message.page_keys))
-            case Features() | Close():
-                pass  # bulk is overtaken by the close of its request
+            case Close():
+                pass
 
-    def _place(self, client: Client, message: Features) -> None:
-        """Find places for the rows that are new."""
-        for placement in self.contexts.place(client.key(message.uid), message.start, message.end):
-            first = placement.start - message.start
-            rows = message.rows[first : first + len(placement.slots)]
-            self._arrivals.append(Arrival(rows, client.features_dtype, placement.start, placement.slots))
-            self.counters.num_features += len(placement.slots)
+    def _place(self, client: Client, runs: Iterable[tuple[int, int, int]], rows: UInt8Array) -> None:
+        """Find places for the rows that are new, of runs (uid, first position, number of rows). A run may be overtaken
+        by the close of its request."""
+        kept: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        first = 0
+        for uid, start, num_rows in runs:
+            if uid in client.uids:
+                for placement in self.contexts.place(client.key(uid), start, start + num_rows):
+                    own = range(placement.start, placement.start + len(placement.slots))
+                    positions.extend(own)
+                    slots.extend(placement.slots)
+                    row = first + placement.start - start
+                    kept.extend(range(row, row + len(placement.slots)))
+            first += num_rows
+        if not kept:
+            return
+        new = rows if len(kept) == len(rows) else rows[kept]
+        self._arrivals.append(Arrival(new, client.features_dtype, positions, slots))
+        self.counters.num_features += len(kept)
 
     def _enqueue(self, client: Client, items: Sequence[DraftItem]) -> None:
         refused = []

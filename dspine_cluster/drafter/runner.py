@@ -30,9 +30,10 @@ class Arrival:
     """uint8 [count, row_bytes]."""
     dtype: torch.dtype
     """What the bytes are."""
-    start: int
-    """Position of the first row."""
-    slots: list[int]
+    positions: Sequence[int]
+    """Position of each row."""
+    slots: Sequence[int]
+    """Where each row belongs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class DraftRunner:
     def warm_up(self) -> None:
         """Draft once, so that the first request pays for no initialisation, and record graphs on a GPU."""
         rows = np.zeros((PAGE_TOKENS, self.config.hidden_size * self._dtype.itemsize), np.uint8)
-        self.ingest([Arrival(rows, self._dtype, 0, list(range(PAGE_TOKENS)))])
+        self.ingest([Arrival(rows, self._dtype, range(PAGE_TOKENS), range(PAGE_TOKENS))])
         item = DraftItem(0, 0, 0, PAGE_TOKENS, self.config.num_proposals, 1.0, None, 0)
         self.draft([Block(item, UsableContext(0, 0, [0]))])
         if self._graphs is not None:
@@ -94,17 +95,19 @@ class DraftRunner:
         """Project features and store them. Of rows that go to the same slot the last is kept."""
         if not arrivals:
             return
-        features = torch.cat([self._features(arrival) for arrival in arrivals])  # [n, hidden_size]
-        positions = np.concatenate([np.arange(len(a.slots)) + a.start for a in arrivals])
-        slots = np.concatenate([np.asarray(a.slots, np.int64) for a in arrivals])
-        _, last_reversed = np.unique(slots[::-1], return_index=True)
-        kept = len(slots) - 1 - last_reversed
+        features = [self._features(arrival) for arrival in arrivals]
+        all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
+        positions = np.concatenate([np.array(arrival.positions) for arrival in arrivals])
+        slots = np.concatenate([np.array(arrival.slots) for arrival in arrivals])
+        kept = _last_of_each(slots)
+        if len(kept) < len(slots):
+            all_features = all_features[torch.from_numpy(kept).to(self._device)]
+            positions, slots = positions[kept], slots[kept]
         for first in range(0, len(kept), _INGEST_TOKENS):
-            rows = torch.from_numpy(kept[first : first + _INGEST_TOKENS])
-            keys, values = self._drafter.project_context(
-                features[rows.to(self._device)], torch.from_numpy(positions)[rows].to(self._device)
-            )
-            self._pool.write(torch.from_numpy(slots)[rows].to(self._device), keys, values)
+            own = slice(first, first + _INGEST_TOKENS)
+            places = torch.from_numpy(np.stack((positions[own], slots[own]))).to(self._device)
+            keys, values = self._drafter.project_context(all_features[own], places[0])
+            self._pool.write(places[1], keys, values)
 
     @torch.inference_mode()
     def draft(self, blocks: Sequence[Block]) -> Drafts:
@@ -146,8 +149,8 @@ class DraftRunner:
         )
 
     def _features(self, arrival: Arrival) -> Tensor:
-        features = torch.tensor(arrival.rows).view(arrival.dtype)
-        return features.to(self._device, self._dtype)
+        rows = arrival.rows if arrival.rows.flags.writeable else arrival.rows.copy()
+        return torch.from_numpy(rows).view(arrival.dtype).to(self._device, self._dtype)
 
     def _context(self, contexts: Sequence[UsableContext]) -> DraftContext:
         table = np.zeros((len(contexts), max(1, *(len(context.pages) for context in contexts))), np.int64)
@@ -163,3 +166,12 @@ class DraftRunner:
 
     def _longs(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def _last_of_each(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The index of the last of equal entries; of an array without equal ones every index, in order."""
+    if len(set(slots.tolist())) == len(slots):
+        return np.arange(len(slots))
+    _, last_reversed = np.unique(slots[::-1], return_index=True)
+    kept: npt.NDArray[np.int64] = len(slots) - 1 - last_reversed
+    return kept

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dspine_cluster.core.page_pool import slot_of
+from dspine_cluster.core.page_pool import extend_slots
 from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.models.target import TargetModel
@@ -79,9 +79,13 @@ class Engine:
         rows = self.feature_pool.rows
         return rows.shape[1] * rows.itemsize
 
-    def read_features(self, pages: Sequence[int], start: int, end: int) -> npt.NDArray[np.uint8]:
-        """Raw feature rows of positions start .. end - 1 of a request: uint8 `[end - start, row_bytes]`."""
-        index = torch.tensor([slot_of(pages, position) for position in range(start, end)])
-        rows = self.feature_pool.rows[index.to(self.feature_pool.rows.device)].cpu()
-        raw: npt.NDArray[np.uint8] = rows.view(torch.uint8).numpy()
+    def read_features(self, runs: Sequence[tuple[Sequence[int], int, int]]) -> npt.NDArray[np.uint8]:
+        """Raw feature rows of positions start .. end - 1 of each run (pages of its request, start, end), one run after
+        the other: uint8 `[num_rows, row_bytes]`."""
+        slots: list[int] = []
+        for pages, start, end in runs:
+            extend_slots(slots, pages, start, end)
+        rows = self.feature_pool.rows
+        index = torch.from_numpy(np.array(slots)).to(rows.device)
+        raw: npt.NDArray[np.uint8] = rows.index_select(0, index).cpu().view(torch.uint8).numpy()
         return raw

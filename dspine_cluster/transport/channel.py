@@ -14,7 +14,7 @@ class ChannelLimits:
     """What one side of a channel lets the other side do, checked before memory is given."""
 
     credit_bytes: int = 32 << 20
-    """`Features` that may be under way or unread at once, in bytes of rows."""
+    """`Features`, or a `FeatureBatch`, that may be under way or unread at once, in bytes of rows."""
     fragment_bytes: int = 256 << 10
     """Larger `Features` are split by rows, so that a round waits for at most one fragment."""
     max_header_bytes: int = (512 << 10) + (4 << 10)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from dspine_cluster.errors import ChannelClosedError
-from dspine_cluster.transport.messages import Features, Message
+from dspine_cluster.transport.messages import FEATURES, Message
 
 
 class Inbox:
@@ -41,7 +41,7 @@ class Inbox:
                 return
             self._messages += messages
             self._bytes += num_bytes
-            self._features_bytes += sum(m.num_bytes for m in messages if isinstance(m, Features))
+            self._features_bytes += sum(m.num_bytes for m in messages if isinstance(m, FEATURES))
             callback = self._callback
         if callback is not None:
             callback()

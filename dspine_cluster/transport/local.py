@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.transport.channel import Channel, ChannelLimits
 from dspine_cluster.transport.inbox import Inbox
-from dspine_cluster.transport.messages import Features, Hello, Message
+from dspine_cluster.transport.messages import FEATURES, Hello, Message
 
 
 class LocalChannel:
@@ -30,7 +30,7 @@ class LocalChannel:
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         if self._outbox.close_reason is not None:
             raise ChannelClosedError(self._outbox.close_reason)
-        if isinstance(message, Features) and message.num_bytes > self.free_credit_bytes:
+        if isinstance(message, FEATURES) and message.num_bytes > self.free_credit_bytes:
             return False
         self._outbox.put([message], 0)
         return True

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 KEY_BYTES = 16
 MAX_PAGE_KEYS = 1 << 15
 """Page keys in one message: those of half a million tokens."""
@@ -28,6 +28,7 @@ PageKeys: TypeAlias = Annotated[bytes, Meta(max_length=MAX_PAGE_KEYS * KEY_BYTES
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 
 
@@ -101,6 +102,45 @@ class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", 
     def num_bytes(self) -> int:
         """What these rows cost in byte credits."""
         return self.rows.nbytes
+
+
+class FeatureBatch(Struct, frozen=True, forbid_unknown_fields=True, tag="feature_batch", eq=False):
+    """`Features` of R requests at once, such as those that a round's drafts need. Never split."""
+
+    uids: Int64Array
+    """int64 [R], not negative."""
+    starts: Int64Array
+    """int64 [R]: position of the first row of each."""
+    counts: Int32Array
+    """int32 [R]: how many rows are of each, at least one."""
+    rows: UInt8Array
+    """uint8 [sum of counts, row_bytes]: see `Features`."""
+
+    def __post_init__(self) -> None:
+        shape = self.uids.shape
+        _check(len(shape) == 1 and shape[0] > 0, "uids must be [R] and not empty")
+        _check(self.starts.shape == self.counts.shape == shape, "starts and counts must be [R]")
+        _check(bool((self.counts > 0).all()), "counts must be positive")
+        _check(bool((self.uids >= 0).all()), "uids must not be negative")
+        _check(bool(((self.starts >= 0) & (self.starts < 2**40)).all()), "starts must lie in [0, 2**40)")
+        _check(self.rows.dtype == np.uint8, "rows must be uint8")
+        _check(self.rows.ndim == 2 and self.rows.shape[1] > 0, "rows must be [count, row_bytes]")
+        _check(int(self.counts.sum()) == len(self.rows), "rows must be as many as counts say")
+
+    @property
+    def num_bytes(self) -> int:
+        """What these rows cost in byte credits."""
+        return self.rows.nbytes
+
+    def parts(self) -> list[Features]:
+        """The same, one message a request."""
+        ends = self.counts.cumsum().tolist()
+        return [
+            Features(uid, start, self.rows[end - count : end])
+            for uid, start, count, end in zip(
+                self.uids.tolist(), self.starts.tolist(), self.counts.tolist(), ends, strict=True
+            )
+        ]
 
 
 class DraftItem(Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -202,8 +242,10 @@ class Close(Struct, frozen=True, forbid_unknown_fields=True, tag="close"):
         _check_keys(self.page_keys)
 
 
-Message: TypeAlias = Open | Opened | Features | Draft | Proposals | Need | Busy | Close
+Message: TypeAlias = Open | Opened | Features | FeatureBatch | Draft | Proposals | Need | Busy | Close
 """Everything that travels after the handshake."""
+FEATURES = (Features, FeatureBatch)
+"""What byte credits are for."""
 
 
 def join_keys(keys: Sequence[bytes]) -> bytes:

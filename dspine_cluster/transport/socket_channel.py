@@ -7,14 +7,14 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.handshake import Peer
 from dspine_cluster.transport.inbox import Inbox
-from dspine_cluster.transport.messages import Features, Hello, Message
+from dspine_cluster.transport.messages import FEATURES, FeatureBatch, Features, Hello, Message
 from dspine_cluster.transport.wire import Buffer, Credit, Decoder, Encoder
 
 _PASS_BYTES = 1 << 20
@@ -75,7 +75,7 @@ class SocketChannel:
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         if self._inbox.close_reason is not None or self._is_broken:
             raise ChannelClosedError(self._inbox.close_reason or "the peer is gone")
-        if isinstance(message, Features):
+        if isinstance(message, FEATURES):
             frames = [self._encoder.encode(part, self._limits) for part in self._fragments(message)]
             with self._count_lock:
                 if message.num_bytes > self._credit_bytes:
@@ -168,7 +168,7 @@ class SocketChannel:
                 if isinstance(frame, Credit):
                     self._take_back(frame.num_bytes)
                     continue
-                if isinstance(frame, Features):
+                if isinstance(frame, FEATURES):
                     features_bytes += frame.num_bytes
                     if self._inbox.features_bytes + features_bytes > self._limits.credit_bytes:
                         raise ChannelError("the peer sent Features beyond its credits")
@@ -187,7 +187,9 @@ class SocketChannel:
     def _is_full(self, num_bytes: int, features_bytes: int) -> bool:
         return num_bytes - features_bytes > self._limits.max_queued_bytes
 
-    def _fragments(self, message: Features) -> list[Features]:
+    def _fragments(self, message: Features | FeatureBatch) -> Sequence[Features | FeatureBatch]:
+        if isinstance(message, FeatureBatch) or message.num_bytes <= self._limits.fragment_bytes:
+            return [message]
         num_rows = max(1, self._limits.fragment_bytes // message.rows.shape[1])
         return [
             Features(message.uid, message.start + first, message.rows[first : first + num_rows])

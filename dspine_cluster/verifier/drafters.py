@@ -102,23 +102,16 @@ class Drafters:
         `prefilling` are those whose prompts are being computed: a drafter can take them in meanwhile.
         """
         self._sender.start_step()
-        items: dict[str, list[DraftItem]] = {}
-        now = self._clock()
-        for session, num_proposals in wanted:
-            attachment = self._attach(session)
-            if attachment is None or not self._send(attachment, self._sender.send_tail):
-                continue
-            if self._sender.has_tail(attachment):
-                attachment.note_asked(now)
-                items.setdefault(attachment.link.endpoint, []).append(_draft_item(session, num_proposals))
-        for link in self._links.all:
-            if link.endpoint in items:
-                self._links.send(link, Draft(items[link.endpoint]))
+        num_asked = 0
+        pending = wanted
+        while pending:
+            pending, num_sent = self._ask(pending)
+            num_asked += num_sent
         for session in [*prefilling, *(session for session, _ in wanted)]:
             attachment = self._attach(session)
             if attachment is not None:
                 self._send(attachment, self._sender.send_rest)
-        return sum(map(len, items.values()))
+        return num_asked
 
     def hold_back(self, sessions: Sequence[Session]) -> None:
         """Send nothing of sessions that are not drafted for. When they are again, what they have computed meanwhile
@@ -184,6 +177,30 @@ class Drafters:
             if attachment is not None:
                 self._sender.spend(attachment.num_keys * KEY_BYTES)
         return attachment
+
+    def _ask(self, wanted: Sequence[tuple[Session, int]]) -> tuple[list[tuple[Session, int]], int]:
+        """Ask once; what is to be asked again because the drafter was found to be gone, and the blocks asked for."""
+        now = self._clock()
+        attached: list[tuple[Attachment, int]] = []
+        for session, num_proposals in wanted:
+            attachment = self._attach(session)
+            if attachment is not None and self._send(attachment, self._sender.send_tail):
+                attached.append((attachment, num_proposals))
+        lost = self._sender.flush()
+        for link in lost:
+            self._links.drop(link, report=True)
+        items: dict[str, list[DraftItem]] = {}
+        for attachment, num_proposals in attached:
+            if attachment.link not in lost and self._sender.has_tail(attachment):
+                attachment.note_asked(now)
+                items.setdefault(attachment.link.endpoint, []).append(
+                    _draft_item(attachment.session, num_proposals)
+                )
+        for link in self._links.all:
+            if link.endpoint in items:
+                self._links.send(link, Draft(items[link.endpoint]))
+        again = [(attachment.session, n) for attachment, n in attached if attachment.link in lost]
+        return again, sum(map(len, items.values()))
 
     def _send(self, attachment: Attachment, send: Callable[[Attachment], None]) -> bool:
         """Whether the drafter is still there after `send`."""

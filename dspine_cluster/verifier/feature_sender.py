@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from dspine_cluster.core.session import Session
-from dspine_cluster.transport.messages import Features, UInt8Array
-from dspine_cluster.verifier.attachments import Attachment
+from dspine_cluster.errors import ChannelClosedError
+from dspine_cluster.transport.messages import FeatureBatch, Features, UInt8Array
+from dspine_cluster.verifier.attachments import Attachment, Link
 
-ReadFeatures = Callable[[Session, int, int], UInt8Array]
-"""(session, start, end) -> the raw feature rows of those positions, uint8 [end - start, row_bytes]."""
+ReadFeatures = Callable[[Sequence[tuple[Session, int, int]]], UInt8Array]
+"""Runs of positions (session, start, end) -> their raw feature rows, one run after the other: uint8 [num_rows,
+row_bytes]."""
 
 _MESSAGE_TOKENS = 512
 """Positions in one message at most: bounds what is read from the device at once."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """New features for one drafter that travel together."""
+
+    attachments: list[Attachment] = field(default_factory=list)
+    runs: list[tuple[Session, int, int]] = field(default_factory=list)
+    num_tokens: int = 0
 
 
 class FeatureSender:
@@ -23,7 +37,7 @@ class FeatureSender:
     passes, of a request that attaches or whose drafter has lost them, are sent newest first: what a drafter needs to
     begin with ahead of everything else, the rest behind it.
 
-    Every method raises ChannelClosedError if the drafter is gone.
+    Every method but `flush` raises ChannelClosedError if the drafter is gone.
     """
 
     def __init__(
@@ -33,6 +47,7 @@ class FeatureSender:
         self._row_bytes = row_bytes
         self._attach_tokens = attach_tokens
         self._repair_bytes_per_step = repair_bytes_per_step
+        self._batches: dict[str, _Batch] = {}  # by endpoint
         self.budget_bytes = repair_bytes_per_step
         """What is left for this step."""
 
@@ -44,12 +59,29 @@ class FeatureSender:
         self.budget_bytes -= num_bytes
 
     def send_tail(self, attachment: Attachment) -> None:
-        """Send what a draft at the anchor needs: the last features before it."""
+        """Send what a draft at the anchor needs: the last features before it. New ones leave with the next `flush`,
+        those of all requests together."""
         end = attachment.session.anchor_position
         start, fresh = self._tail_start(attachment), attachment.fresh_start
-        self._send(attachment, max(start, fresh), end, sys.maxsize)
-        if attachment.is_answered:
+        first = attachment.sent.missing_after(max(start, fresh), end)
+        if first is None:
+            self._send(attachment, max(start, fresh), end, sys.maxsize)
+        elif first < end:
+            self._gather(attachment, first, end)
+        if attachment.is_answered and fresh > start:
             self._send_paced(attachment, start, min(fresh, end), bulk=False)
+
+    def flush(self) -> list[Link]:
+        """Send what `send_tail` has gathered, as far as the channels allow; the links of drafters that are gone."""
+        lost = {}
+        batches, self._batches = self._batches, {}
+        for batch in batches.values():
+            try:
+                self._send_batch(batch)
+            except ChannelClosedError:
+                link = batch.attachments[0].link
+                lost[link.endpoint] = link
+        return list(lost.values())
 
     def has_tail(self, attachment: Attachment) -> bool:
         """Whether nothing is missing of what `send_tail` sends."""
@@ -57,14 +89,50 @@ class FeatureSender:
 
     def send_rest(self, attachment: Attachment) -> None:
         """Send the other features that the drafter would keep, so that everything else may overtake them."""
-        session = attachment.session
-        oldest, end = attachment.oldest_position, session.num_computed
+        oldest, end = attachment.oldest_position, attachment.session.num_computed
+        if attachment.sent.missing_after(oldest, end) == end:
+            attachment.fresh_start = end
+            return
         fresh = max(oldest, attachment.fresh_start)
         self._send(attachment, fresh, end, attachment.link.spare_bytes, bulk=True)
         if attachment.has(fresh, end):
             attachment.fresh_start = end
         if attachment.is_answered:
             self._send_paced(attachment, oldest, min(fresh, end), bulk=True)
+
+    def _gather(self, attachment: Attachment, start: int, end: int) -> None:
+        """Have positions start .. end - 1 sent together with those of other requests."""
+        link = attachment.link
+        batch = self._batches.setdefault(link.endpoint, _Batch())
+        room = link.channel.free_credit_bytes // self._row_bytes - batch.num_tokens
+        start = max(start, end - room, end - _MESSAGE_TOKENS)
+        if start >= end:
+            return
+        if batch.num_tokens + end - start > _MESSAGE_TOKENS:
+            self._send_batch(self._batches.pop(link.endpoint))
+            batch = self._batches[link.endpoint] = _Batch()
+        batch.attachments.append(attachment)
+        batch.runs.append((attachment.session, start, end))
+        batch.num_tokens += end - start
+
+    def _send_batch(self, batch: _Batch) -> None:
+        if not batch.runs:
+            return
+        rows = self._read(batch.runs)
+        message: Features | FeatureBatch
+        if len(batch.runs) == 1:
+            session, start, _ = batch.runs[0]
+            message = Features(session.uid, start, rows)
+        else:
+            message = FeatureBatch(
+                uids=np.array([session.uid for session, _, _ in batch.runs]),
+                starts=np.array([start for _, start, _ in batch.runs]),
+                counts=np.array([end - start for _, start, end in batch.runs], np.int32),
+                rows=rows,
+            )
+        if batch.attachments[0].link.channel.send(message):
+            for attachment, (_, start, end) in zip(batch.attachments, batch.runs, strict=True):
+                attachment.sent.add(start, end)
 
     def _tail_start(self, attachment: Attachment) -> int:
         return max(attachment.oldest_position, attachment.session.anchor_position - self._attach_tokens)
@@ -86,7 +154,7 @@ class FeatureSender:
             low = max(low, high - _MESSAGE_TOKENS, high - room_bytes // self._row_bytes)
             if low >= high:
                 break
-            features = Features(session.uid, low, self._read(session, low, high))
+            features = Features(session.uid, low, self._read([(session, low, high)]))
             if not channel.send(features, bulk=bulk):
                 break
             attachment.sent.add(low, high)

@@ -272,8 +272,8 @@ class VerifierLoop:
             self._target_fingerprint, self._drafter_fingerprint, self._config.dtype, request.cache_salt
         )
 
-    def _read_features(self, session: Session, start: int, end: int) -> UInt8Array:
-        return self._engine.read_features(session.pages, start, end)
+    def _read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
+        return self._engine.read_features([(session.pages, start, end) for session, start, end in runs])
 
     def _note_duration(self, plan: BatchPlan, taken_s: float) -> None:
         if plan.blocks:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dspine_cluster.core.page_pool import PagePool, num_pages_for, slot_of
+from dspine_cluster.core.page_pool import PagePool, extend_slots, num_pages_for, slot_of
 
 NUM_PAGES = 12
 
@@ -99,3 +99,10 @@ def test_pages_hold_their_tokens_and_no_page_is_spare(num_tokens: int) -> None:
 def test_consecutive_positions_fill_a_page_before_the_next() -> None:
     slots = [slot_of([7, 2], position) for position in range(32)]
     assert slots == [*range(7 * 16, 8 * 16), *range(2 * 16, 3 * 16)]
+
+
+@given(st.permutations(range(6)), st.integers(0, 96), st.integers(0, 96))
+def test_slots_of_a_run_are_those_of_its_positions(pages: list[int], start: int, end: int) -> None:
+    slots = [-1]
+    extend_slots(slots, pages, start, end)
+    assert slots == [-1, *(slot_of(pages, position) for position in range(start, end))]

@@ -74,3 +74,17 @@ def test_gaps_are_the_missing_positions_of_a_range_last_run_first(
     ]
     assert all(low < high for low, high in gaps)
     assert all(newer[0] > older[1] for newer, older in pairwise(gaps))
+
+
+@given(steps, st.integers(0, 60), st.integers(0, 20))
+def test_what_is_missing_after_is_told_where_it_is_one_run(
+    operations: list[tuple[bool, int, int]], start: int, count: int
+) -> None:
+    ranges, positions = build(operations)
+    end = start + count
+    first = ranges.missing_after(start, end)
+    if first is not None:
+        assert start <= first <= end
+        assert {p for p in range(start, end) if p not in positions} == set(range(first, end))
+    elif count:
+        assert any(p not in positions for p in range(start, end) if p < ranges.end) or ranges.end > end

@@ -24,8 +24,8 @@ def test_features_are_projected_in_pieces_as_they_are_whole(monkeypatch: pytest.
     rows = raw_rows(block.features)
     runner.ingest(
         [
-            Arrival(rows[25:], torch.float32, 25, SLOTS[25:40]),
-            Arrival(rows[:25], torch.float32, 0, SLOTS[:25]),
+            Arrival(rows[25:], torch.float32, range(25, 40), SLOTS[25:40]),
+            Arrival(rows[:25], torch.float32, range(25), SLOTS[:25]),
         ]
     )
     drafts = runner.draft([Block(item_of(block, 1), UsableContext(0, 0, PAGES))])
@@ -39,7 +39,9 @@ def test_of_rows_for_the_same_slot_the_last_is_kept() -> None:
     drafter = random_drafter(small_config())
     old, new = random_block(drafter.config, 16, seed=1), random_block(drafter.config, 16, seed=2)
     runner = DraftRunner(drafter, 6, random_seed=1)
-    runner.ingest([Arrival(raw_rows(block.features), torch.float32, 0, SLOTS[:16]) for block in (old, new)])
+    runner.ingest(
+        [Arrival(raw_rows(block.features), torch.float32, range(16), SLOTS[:16]) for block in (old, new)]
+    )
     drafts = runner.draft([Block(item_of(new, 1), UsableContext(0, 0, PAGES[:1]))])
     assert drafts.tokens.tolist() == expected_output(drafter, new, item_of(new, 1)).tokens.tolist()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -128,10 +129,11 @@ def test_features_are_read_as_they_were_written_across_page_borders(target: Targ
     engine = fresh_engine(target)
     slot = engine.state_pool.allocate()
     engine.forward([], [Segment(tokens, 0, PAGES, slot)])
-    everything = engine.read_features(PAGES, 0, 50)
+    everything = engine.read_features([(PAGES, 0, 50)])
     assert everything.shape == (50, 8 * 4)
     assert torch.from_numpy(everything.copy()).view(torch.float32).isfinite().all()
-    assert (engine.read_features(PAGES, 13, 37) == everything[13:37]).all()
+    parts = engine.read_features([(PAGES, 13, 37), (PAGES, 0, 16)])
+    assert (parts == np.concatenate((everything[13:37], everything[:16]))).all()
 
 
 def test_a_target_that_gives_no_finite_numbers_stops_the_pass() -> None:

@@ -11,6 +11,7 @@ from dspine_cluster.transport.messages import (
     Busy,
     Close,
     DraftItem,
+    FeatureBatch,
     Features,
     Need,
     Open,
@@ -73,6 +74,45 @@ def test_proposals_of_unequal_shapes_or_impossible_numbers_are_refused(changes: 
 def test_features_without_rows_of_bytes_are_refused(rows: Any) -> None:
     with pytest.raises(ValueError, match="rows must"):
         Features(1, 0, rows)
+
+
+def feature_batch(**changes: Any) -> FeatureBatch:
+    fields: dict[str, Any] = {
+        "uids": np.array([3, 1]),
+        "starts": np.array([16, 0]),
+        "counts": np.array([1, 2], np.int32),
+        "rows": np.arange(12, dtype=np.uint8).reshape(3, 4),
+    }
+    return FeatureBatch(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"uids": np.array([3])},
+        {"uids": np.array([3, -1])},
+        {"starts": np.array([16, -1])},
+        {"starts": np.array([16, 2**40])},
+        {"counts": np.array([3, 0], np.int32)},
+        {"counts": np.array([4, -1], np.int32)},
+        {"counts": np.array([2, 2], np.int32)},
+        {"rows": np.zeros((3, 0), np.uint8)},
+        {"rows": np.zeros(3, np.uint8)},
+        {"rows": np.zeros((3, 4), np.int8)},
+        {"uids": np.zeros(0, np.int64), "starts": np.zeros(0, np.int64), "counts": np.zeros(0, np.int32)},
+    ],
+)
+def test_feature_batches_that_do_not_say_whose_each_row_is_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        feature_batch(**changes)
+
+
+def test_a_feature_batch_is_the_features_of_each_request() -> None:
+    batch = feature_batch()
+    first, second = batch.parts()
+    assert (first.uid, first.start, first.rows.tolist()) == (3, 16, [[0, 1, 2, 3]])
+    assert (second.uid, second.start, second.rows.tolist()) == (1, 0, [[4, 5, 6, 7], [8, 9, 10, 11]])
+    assert batch.num_bytes == first.num_bytes + second.num_bytes == 12
 
 
 def test_features_know_their_end_and_their_cost() -> None:

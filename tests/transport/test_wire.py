@@ -20,6 +20,7 @@ from dspine_cluster.transport.messages import (
     Close,
     Draft,
     DraftItem,
+    FeatureBatch,
     Features,
     Message,
     Need,
@@ -64,6 +65,19 @@ def proposals(draw: st.DrawFn) -> Proposals:
     )
 
 
+@st.composite
+def feature_batches(draw: st.DrawFn) -> FeatureBatch:
+    R = draw(st.integers(1, 4))
+    counts = draw(npst.arrays(np.int32, R, elements=st.integers(1, 5)))
+    shape = st.tuples(st.just(int(counts.sum())), st.integers(1, 9))
+    return FeatureBatch(
+        draw(npst.arrays(np.int64, R, elements=uids)),
+        draw(npst.arrays(np.int64, R, elements=positions)),
+        counts,
+        draw(npst.arrays(np.uint8, shape)),
+    )
+
+
 page_keys = st.lists(st.binary(min_size=16, max_size=16), max_size=4, unique=True).map(join_keys)
 ranges = st.lists(positions, max_size=6, unique=True).map(
     lambda edges: list(zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False))
@@ -75,6 +89,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(
         Features, uids, positions, npst.arrays(np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 9)))
     ),
+    feature_batches(),
     st.builds(Draft, st.lists(items, min_size=1, max_size=4)),
     proposals(),
     st.integers(0, 1000).flatmap(

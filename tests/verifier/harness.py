@@ -28,6 +28,7 @@ from dspine_cluster.transport.messages import (
     Close,
     Draft,
     DraftItem,
+    FeatureBatch,
     Features,
     Hello,
     Message,
@@ -136,6 +137,8 @@ class ScriptedChannel:
         if self.is_lost:
             raise ChannelClosedError("lost")
         match message:
+            case FeatureBatch():
+                return all(self.send(part, bulk=bulk) for part in message.parts())
             case Open():
                 assert message.uid not in self.positions
                 self.positions[message.uid] = set()
