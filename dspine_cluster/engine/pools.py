@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.types import PAGE_TOKENS
+from dspine_kernels import gated_delta
 
 MAX_PROPOSALS = 15
 """The most tokens of one request whose raw inputs wait for acceptance."""
@@ -71,6 +72,8 @@ class StatePool:
         self.num_slots = num_slots
         self.num_pending = [0] * num_slots
         """Accepted proposals of each slot that its state has not seen yet."""
+        self.layers: list[gated_delta.States] = []
+        """What the recurrence of each layer works on: views of the tensors below."""
         delta = config.gated_delta
         if delta is None:
             assert num_layers == 0
@@ -85,6 +88,12 @@ class StatePool:
         self.pending_qkv = zeros(MAX_PROPOSALS, conv_dim)
         self.pending_a = zeros(MAX_PROPOSALS, num_heads)
         self.pending_b = zeros(MAX_PROPOSALS, num_heads)
+        for layer in range(num_layers):
+            pending = (x[layer] for x in (self.pending_qkv, self.pending_a, self.pending_b))
+            states = gated_delta.States(
+                self.state[layer], self.conv_state[layer], gated_delta.Inputs(*pending)
+            )
+            self.layers.append(states)
 
     @property
     def num_free(self) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 
-from dspine_cluster.models.cache import Cache, GatedDeltaWeights
+from dspine_cluster.models.cache import Cache
 from dspine_cluster.models.config import GatedDeltaConfig
 from dspine_cluster.models.layers import GatedRMSNorm
 from dspine_cluster.models.packing import Projections
+from dspine_kernels.gated_delta import Inputs, Weights
 
 
 class GatedDeltaNet(nn.Module):
@@ -33,13 +32,13 @@ class GatedDeltaNet(nn.Module):
         self.dt_bias = nn.Parameter(torch.ones(config.num_value_heads))
         self.norm = GatedRMSNorm(config.value_head_dim, eps)
         self.out_proj = nn.Linear(config.value_dim, hidden_size, bias=False)
-        self._packed_weights: GatedDeltaWeights | None = None
+        self._packed_weights: Weights | None = None
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """`[num_tokens, hidden_size]` to the same."""
         weights = self._weights() if self._packed_weights is None else self._packed_weights
         mixed_qkv, gate, a, b = self.projections(x)
-        mixed = cache.gated_delta(self.layer, mixed_qkv, a, b, weights)
+        mixed = cache.gated_delta(self.layer, Inputs(mixed_qkv, a, b), weights)
         # Both [num_tokens, num_value_heads, value_head_dim].
         out: Tensor = self.out_proj(self.norm(mixed, gate.view_as(mixed)).flatten(1))
         return out
@@ -47,7 +46,8 @@ class GatedDeltaNet(nn.Module):
     def pack(self) -> None:
         weights = self._weights()
         taps = weights.conv_weight.float().t().contiguous()  # the order in which they are read
-        self._packed_weights = replace(weights, conv_weight=taps.t(), dt_bias=weights.dt_bias.float())
+        self._packed_weights = weights._replace(conv_weight=taps.t(), dt_bias=weights.dt_bias.float())
 
-    def _weights(self) -> GatedDeltaWeights:
-        return GatedDeltaWeights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, self.config)
+    def _weights(self) -> Weights:
+        heads = self.config.num_key_heads, self.config.key_head_dim
+        return Weights(self.conv1d.weight.squeeze(1), self.A_log, self.dt_bias, *heads)

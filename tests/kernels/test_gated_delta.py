@@ -11,10 +11,9 @@ from torch import Tensor
 from transformers.models.qwen3_5 import modeling_qwen3_5 as hf
 
 from dspine_kernels import gated_delta
+from dspine_kernels.gated_delta import Inputs, Weights
 
 KERNEL = 4
-Raw = tuple[Tensor, Tensor, Tensor]
-"""mixed_qkv `[B, T, conv_dim]`, a and b `[B, T, Hv]`."""
 Result = tuple[Tensor, Tensor, Tensor]
 """Output `[B, T, Hv, Dv]`, state, convolution state."""
 
@@ -23,78 +22,46 @@ Result = tuple[Tensor, Tensor, Tensor]
 class Layer:
     """A random layer."""
 
-    num_key_heads: int
-    key_head_dim: int
+    weights: Weights
     value_head_dim: int
-    conv_weight: Tensor
-    A_log: Tensor
-    dt_bias: Tensor
 
     def prefill(
-        self, raw: Raw, past: tuple[Tensor, Tensor] | None = None, lengths: Tensor | None = None
+        self, raw: Inputs, past: tuple[Tensor, Tensor] | None = None, lengths: Tensor | None = None
     ) -> Result:
-        return gated_delta.prefill(
-            *raw,
-            self.conv_weight,
-            self.A_log,
-            self.dt_bias,
-            num_key_heads=self.num_key_heads,
-            key_head_dim=self.key_head_dim,
-            state=past[0] if past else None,
-            conv_state=past[1] if past else None,
-            lengths=lengths,
-        )
+        state, conv_state = past or (None, None)
+        return gated_delta.prefill(raw, self.weights, state=state, conv_state=conv_state, lengths=lengths)
 
     def verify(
-        self,
-        raw: Raw,
-        past: tuple[Tensor, Tensor],
-        pending: Raw,
-        num_pending: list[int],
+        self, raw: Inputs, past: tuple[Tensor, Tensor], pending: Inputs, num_pending: list[int]
     ) -> Result:
         return gated_delta.verify(
-            *raw,
-            self.conv_weight,
-            self.A_log,
-            self.dt_bias,
-            num_key_heads=self.num_key_heads,
-            key_head_dim=self.key_head_dim,
+            raw,
+            self.weights,
             state=past[0],
             conv_state=past[1],
-            pending_qkv=pending[0],
-            pending_a=pending[1],
-            pending_b=pending[2],
+            pending=pending,
             num_pending=torch.tensor(num_pending),
         )
 
-    def decode(self, raw: Raw, past: tuple[Tensor, Tensor]) -> Tensor:
-        return gated_delta.decode(
-            raw[0][:, 0],
-            raw[1][:, 0],
-            raw[2][:, 0],
-            self.conv_weight,
-            self.A_log,
-            self.dt_bias,
-            num_key_heads=self.num_key_heads,
-            key_head_dim=self.key_head_dim,
-            state=past[0],
-            conv_state=past[1],
-        )
+    def decode(self, raw: Inputs, past: tuple[Tensor, Tensor]) -> Tensor:
+        now = raw.map(lambda x: x[:, 0])
+        return gated_delta.decode(now, self.weights, state=past[0], conv_state=past[1])
 
-    def step(self, raw: Raw) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    def step(self, raw: Inputs) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """transformers' recurrent form over one request: output, and the two states before token 0, 1, ..., T."""
         mixed_qkv, a, b = raw
-        mixed = hf.causal_conv1d_fn(mixed_qkv.mT, self.conv_weight, None, activation="silu").mT
-        key_dim = self.num_key_heads * self.key_head_dim
+        conv_weight, A_log, dt_bias, num_key_heads, key_head_dim = self.weights
+        mixed = hf.causal_conv1d_fn(mixed_qkv.mT, conv_weight, None, activation="silu").mT
+        key_dim = num_key_heads * key_head_dim
         query, key, value = torch.split(mixed, [key_dim, key_dim, mixed.shape[-1] - 2 * key_dim], -1)
-        log_decay, beta = -self.A_log.exp() * F.softplus(a + self.dt_bias), b.sigmoid()
-        states = [mixed.new_zeros(1, len(self.A_log), self.key_head_dim, self.value_head_dim)]
+        log_decay, beta = -A_log.exp() * F.softplus(a + dt_bias), b.sigmoid()
+        states = [mixed.new_zeros(1, len(A_log), key_head_dim, self.value_head_dim)]
         outs = []
         for token in range(mixed.shape[1]):
             now = slice(token, token + 1)
             out, state = hf.torch_recurrent_gated_delta_rule(
-                query[:, now].view(1, 1, -1, self.key_head_dim),
-                key[:, now].view(1, 1, -1, self.key_head_dim),
+                query[:, now].view(1, 1, -1, key_head_dim),
+                key[:, now].view(1, 1, -1, key_head_dim),
                 value[:, now].view(1, 1, -1, self.value_head_dim),
                 g=log_decay[:, now],
                 beta=beta[:, now],
@@ -110,7 +77,7 @@ class Layer:
 
 def make_layer(
     num_tokens: int, seed: int, heads: tuple[int, int] = (2, 6), dims: tuple[int, int] = (16, 8)
-) -> tuple[Layer, Raw]:
+) -> tuple[Layer, Inputs]:
     """A layer and one request's raw inputs."""
     random = torch.Generator().manual_seed(seed)
     conv_dim = 2 * heads[0] * dims[0] + heads[1] * dims[1]
@@ -118,16 +85,16 @@ def make_layer(
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=random)
 
-    layer = Layer(heads[0], *dims, normal(conv_dim, KERNEL) * 0.5, normal(heads[1]), normal(heads[1]))
-    return layer, (
+    conv_weight, A_log, dt_bias = normal(conv_dim, KERNEL) * 0.5, normal(heads[1]), normal(heads[1])
+    return Layer(Weights(conv_weight, A_log, dt_bias, heads[0], dims[0]), dims[1]), Inputs(
         normal(1, num_tokens, conv_dim),
         normal(1, num_tokens, heads[1]),
         normal(1, num_tokens, heads[1]),
     )
 
 
-def span(raw: Raw, start: int, end: int) -> Raw:
-    return raw[0][:, start:end], raw[1][:, start:end], raw[2][:, start:end]
+def span(raw: Inputs, start: int, end: int) -> Inputs:
+    return raw.map(lambda x: x[:, start:end])
 
 
 def error(left: Tensor, right: Tensor) -> float:
@@ -167,8 +134,8 @@ def test_padding_touches_neither_state_nor_outputs() -> None:
     _, states, conv_states = layer.step(raw)
     lengths = torch.tensor([70, 1, 0, 33])
     beyond = (torch.arange(70) >= lengths[:, None])[..., None]
-    mixed_qkv, a, b = (x.expand(4, -1, -1).masked_fill(beyond, float("nan")) for x in raw)
-    out, state, conv_state = layer.prefill((mixed_qkv, a, b), lengths=lengths)
+    padded = raw.map(lambda x: x.expand(4, -1, -1).masked_fill(beyond, float("nan")))
+    out, state, conv_state = layer.prefill(padded, lengths=lengths)
     wanted = layer.prefill(raw)[0][0]
     for row, length in enumerate(lengths.tolist()):
         assert error(state[row], states[length][0]) < 2e-5
@@ -180,11 +147,9 @@ def test_padding_touches_neither_state_nor_outputs() -> None:
 @pytest.mark.parametrize("num_tokens", [1, 20, 63, 64, 90])
 def test_a_row_does_not_depend_on_how_long_the_rows_beside_it_are(num_tokens: int) -> None:
     layer, raw = make_layer(200, seed=9)
-    own = tuple(x[:, :num_tokens] for x in raw)
-    alone = layer.prefill((own[0], own[1], own[2]))
-    padded = tuple(x.repeat(2, 1, 1) for x in raw)
+    alone = layer.prefill(span(raw, 0, num_tokens))
     lengths = torch.tensor([num_tokens, 200])
-    beside = layer.prefill((padded[0], padded[1], padded[2]), lengths=lengths)
+    beside = layer.prefill(raw.map(lambda x: x.repeat(2, 1, 1)), lengths=lengths)
     assert torch.equal(beside[0][:1, :num_tokens], alone[0])
     assert torch.equal(beside[1][:1], alone[1])
     assert torch.equal(beside[2][:1], alone[2])
@@ -192,19 +157,19 @@ def test_a_row_does_not_depend_on_how_long_the_rows_beside_it_are(num_tokens: in
 
 def test_gradients_equal_those_of_the_recurrent_form() -> None:
     layer, raw = make_layer(90, seed=4)
-    leaves = [x.clone().requires_grad_() for x in (*raw, layer.conv_weight, layer.A_log, layer.dt_bias)]
-    mixed_qkv, a, b, *weights = leaves
-    trained = Layer(layer.num_key_heads, layer.key_head_dim, layer.value_head_dim, *weights)
+    leaves = [x.clone().requires_grad_() for x in (*raw, *layer.weights[:3])]
+    inputs = Inputs(*leaves[:3])
+    trained = Layer(Weights(leaves[3], leaves[4], leaves[5], *layer.weights[3:]), layer.value_head_dim)
     towards = torch.randn(90, 6, 8, generator=torch.Generator().manual_seed(0))
-    got = torch.autograd.grad((trained.prefill((mixed_qkv, a, b))[0] * towards).sum(), leaves)
-    wanted = torch.autograd.grad((trained.step((mixed_qkv, a, b))[0] * towards).sum(), leaves)
+    got = torch.autograd.grad((trained.prefill(inputs)[0] * towards).sum(), leaves)
+    wanted = torch.autograd.grad((trained.step(inputs)[0] * towards).sum(), leaves)
     for mine, theirs in zip(got, wanted, strict=True):
         assert error(mine, theirs) < 1e-4 * float(theirs.abs().max())
 
 
 def test_repeated_keys_with_full_write_strength_stay_accurate() -> None:
     layer, (mixed_qkv, a, b) = make_layer(64, seed=5)
-    hard = (mixed_qkv[:, :1].expand_as(mixed_qkv), torch.full_like(a, -20.0), torch.full_like(b, 20.0))
+    hard = Inputs(mixed_qkv[:, :1].expand_as(mixed_qkv), torch.full_like(a, -20.0), torch.full_like(b, 20.0))
     out, state, _ = layer.prefill(hard)
     wanted, states, _ = layer.step(hard)
     assert error(out, wanted) < 2e-5
@@ -237,16 +202,14 @@ def test_rows_with_different_pending_inputs_do_not_disturb_each_other() -> None:
     layer, raw = make_layer(40, seed=6)
     wanted, states, conv_states = layer.step(raw)
     num_pending, lengths = [0, 3, 16], [1, 16, 5]
-    pending = tuple(torch.full((3, 16, x.shape[-1]), 9.0) for x in raw)
-    new = tuple(torch.full((3, 16, x.shape[-1]), -9.0) for x in raw)
+    pending = raw.map(lambda x: torch.full((3, 16, x.shape[-1]), 9.0))
+    new = raw.map(lambda x: torch.full((3, 16, x.shape[-1]), -9.0))
     for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
         for x, old_rows, new_rows in zip(raw, pending, new, strict=True):
             old_rows[row, :count] = x[0, 5 : 5 + count]
             new_rows[row, :length] = x[0, 5 + count : 5 + count + length]
     past = (states[5].expand(3, -1, -1, -1), conv_states[5].expand(3, -1, -1))
-    out, state, conv_state = layer.verify(
-        (new[0], new[1], new[2]), past, (pending[0], pending[1], pending[2]), num_pending
-    )
+    out, state, conv_state = layer.verify(new, past, pending, num_pending)
     for row, (count, length) in enumerate(zip(num_pending, lengths, strict=True)):
         assert error(out[row, :length], wanted[0, 5 + count : 5 + count + length]) < 2e-5
         assert error(state[row], states[6 + count][0]) < 2e-5
@@ -279,18 +242,18 @@ def test_requests_decoded_together_do_not_disturb_each_other() -> None:
     layer, raw = make_layer(12, seed=10)
     wanted, states, conv_states = layer.step(raw)
     starts = [2, 7, 4]
-    rows = [torch.cat([x[:, start : start + 1] for start in starts]) for x in raw]
+    rows = raw.map(lambda x: torch.cat([x[:, start : start + 1] for start in starts]))
     past = (torch.cat([states[s] for s in starts]), torch.cat([conv_states[s] for s in starts]))
-    out = layer.decode((rows[0], rows[1], rows[2]), past)
+    out = layer.decode(rows, past)
     assert error(out, torch.cat([wanted[:, s] for s in starts])) < 2e-5
     assert error(past[0], torch.cat([states[s + 1] for s in starts])) < 2e-5
 
 
 def test_bfloat16_inputs_are_computed_in_fp32() -> None:
     layer, raw = make_layer(70, seed=8)
-    mixed_qkv, a, b = (x.bfloat16() for x in raw)
-    out, state, conv_state = layer.prefill((mixed_qkv, a, b))
-    exact, exact_state, _ = layer.prefill((mixed_qkv.float(), a.float(), b.float()))
+    rounded = raw.map(lambda x: x.bfloat16())
+    out, state, conv_state = layer.prefill(rounded)
+    exact, exact_state, _ = layer.prefill(rounded.map(lambda x: x.float()))
     assert (out.dtype, conv_state.dtype) == (torch.bfloat16, torch.bfloat16)
     assert torch.equal(out, exact.bfloat16())
     assert torch.equal(state, exact_state)
