@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 _TOKEN_SIZES = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Steps of at most a half above what was asked for, and never fewer rows than matrix products are padded to."""
+_MIN_TABLE_PAGES = 128
+"""2,048 tokens. Wider tables double, and each width is recorded of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +76,8 @@ def _doubling(last: int) -> tuple[int, ...]:
 
 def _at_least(sizes: Sequence[int], wanted: int) -> int:
     return sizes[bisect_left(sizes, wanted)]
+
+
+def table_pages(num_pages: int) -> int:
+    """How wide the page table of a recorded pass is made for requests of up to `num_pages` pages."""
+    return max(_MIN_TABLE_PAGES, 1 << max(0, num_pages - 1).bit_length())

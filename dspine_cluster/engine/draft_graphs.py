@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dspine_cluster.core.graph_buckets import table_pages
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import GraphCache
+from dspine_cluster.engine.staging import Staging
 from dspine_cluster.models.drafter import DraftContext, Drafter
-
-_MIN_PAGES = 128
-"""Pages of the narrowest page table: 2048 tokens of context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +27,13 @@ class DraftPlace:
     start: int
 
 
+_NOWHERE = DraftPlace(anchor=0, position=0, pages=(), first_page=0, start=0)
+"""A block without context, which padding drafts too."""
+
+
 class _Size(NamedTuple):
     num_blocks: int
     num_pages: int
-
-    @property
-    def parts(self) -> tuple[int, int]:
-        """Integers for one number a block, of which there are four, and for the tables; rows stay 16-byte aligned."""
-        return self.num_blocks + self.num_blocks % 2, self.num_blocks * self.num_pages
-
-    @property
-    def num_integers(self) -> int:
-        return 4 * self.parts[0] + self.parts[1]
 
 
 class DraftGraphs:
@@ -52,22 +44,28 @@ class DraftGraphs:
         self._drafter = drafter
         self._pool = pool
         self._max_blocks = max_blocks
-        self._numbers: dict[_Size, Tensor] = {}
+        self._inputs: dict[_Size, Staging] = {}
         self._graphs: GraphCache[_Size, tuple[Tensor, Tensor]] = GraphCache(pool.keys.device)
 
     @torch.inference_mode()
     def candidates(self, blocks: Sequence[DraftPlace]) -> tuple[Tensor, Tensor] | None:
-        """As `Drafter.candidates`, good until the next call; None for more blocks than are padded."""
+        """As `Drafter.candidates`, good until the next call; None for more blocks than are padded.
+
+        The caller must have waited for the device since the call before.
+        """
         if len(blocks) > self._max_blocks:
             return None
         size = self._size(blocks)
-        numbers = self._numbers.get(size)
-        if numbers is None:
-            numbers = torch.zeros(size.num_integers, dtype=torch.int64, device=self._pool.keys.device)
-            self._numbers[size] = numbers
-        numbers.copy_(torch.from_numpy(_pack(blocks, size)))
-        candidates, rows = self._graphs.run(size, lambda: self._run(numbers, size))
+        if size not in self._inputs:
+            self._inputs[size] = Staging(_fields(size), self._pool.keys.device)
+        inputs = self._inputs[size]
+        _fill(inputs, [*blocks, *[_NOWHERE] * (size.num_blocks - len(blocks))])
+        inputs.send()
+        candidates, rows = self._graphs.run(size, lambda: self._run(inputs.device))
         return candidates[: len(blocks)], rows[: len(blocks)]
+
+    def is_recorded(self, blocks: Sequence[DraftPlace]) -> bool:
+        return self._graphs.is_recorded(self._size(blocks))
 
     def warm_up(self) -> None:
         """Record the sizes of short contexts, largest first. Nothing is drafted."""
@@ -76,43 +74,34 @@ class DraftGraphs:
             self.candidates([_NOWHERE] * size)
             size //= 2
 
-    def _run(self, numbers: Tensor, size: _Size) -> tuple[Tensor, Tensor]:
-        length = size.parts[0]
-        one_each, tables = numbers[: 4 * length].view(4, length), numbers[4 * length :]
-        anchors, positions, first_pages, starts = one_each[:, : size.num_blocks]
+    def _run(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         context = DraftContext(
             key_pages=self._pool.keys,
             value_pages=self._pool.values,
-            page_table=tables.view(size),
-            first_pages=first_pages,
-            starts=starts,
+            page_table=inputs["table"],
+            first_pages=inputs["first_pages"],
+            starts=inputs["starts"],
         )
-        return self._drafter.candidates(anchors, positions, context)
+        return self._drafter.candidates(inputs["anchors"], inputs["positions"], context)
 
     def _size(self, blocks: Sequence[DraftPlace]) -> _Size:
-        num_pages = max(len(block.pages) for block in blocks)
-        return _Size(
-            min(self._max_blocks, _power_of_two(len(blocks))), max(_MIN_PAGES, _power_of_two(num_pages))
-        )
+        num_blocks = 1 << (len(blocks) - 1).bit_length()
+        num_pages = table_pages(max(len(block.pages) for block in blocks))
+        return _Size(min(self._max_blocks, num_blocks), num_pages)
 
 
-_NOWHERE = DraftPlace(anchor=0, position=0, pages=(), first_page=0, start=0)
-"""A block without context, which padding drafts too."""
+def _fields(size: _Size) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    one_each = dict.fromkeys(
+        ("anchors", "positions", "first_pages", "starts"), (torch.int64, (size.num_blocks,))
+    )
+    return {**one_each, "table": (torch.int32, size)}
 
 
-def _pack(blocks: Sequence[DraftPlace], size: _Size) -> npt.NDArray[np.int64]:
-    """Anchors, positions, first pages and starts, then the page tables; zeros for padding."""
-    numbers = np.zeros(size.num_integers, np.int64)
-    length = size.parts[0]
-    one_each = numbers[: 4 * length].reshape(4, length)
-    one_each[:, : len(blocks)] = np.array(
-        [(block.anchor, block.position, block.first_page, block.start) for block in blocks]
-    ).T
-    tables = numbers[4 * length :].reshape(size)
-    for row, block in zip(tables, blocks, strict=False):
+def _fill(inputs: Staging, blocks: Sequence[DraftPlace]) -> None:
+    host = inputs.host
+    host["anchors"][:] = [block.anchor for block in blocks]
+    host["positions"][:] = [block.position for block in blocks]
+    host["first_pages"][:] = [block.first_page for block in blocks]
+    host["starts"][:] = [block.start for block in blocks]
+    for row, block in zip(host["table"], blocks, strict=True):
         row[: len(block.pages)] = block.pages
-    return numbers
-
-
-def _power_of_two(at_least: int) -> int:
-    return 1 << max(0, at_least - 1).bit_length()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.graph_buckets import GraphBucket, GraphBuckets
+from dspine_cluster.core.graph_buckets import GraphBucket, GraphBuckets, table_pages
 
 WIDTHS = st.lists(st.integers(1, 16), min_size=1, max_size=40)
 
@@ -68,3 +68,10 @@ def test_the_common_buckets_come_largest_first_and_cover_full_blocks_and_plain_d
     assert [b.num_requests for b in common] == sorted((b.num_requests for b in common), reverse=True)
     assert buckets.bucket_of([16] * 32) == common[0]
     assert buckets.bucket_of([1]) in common
+
+
+@given(num_pages=st.integers(0, 5000))
+def test_page_tables_have_few_widths(num_pages: int) -> None:
+    width = table_pages(num_pages)
+    assert num_pages <= width
+    assert width == 128 or (width < 2 * num_pages and width & (width - 1) == 0)
