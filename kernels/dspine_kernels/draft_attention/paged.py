@@ -32,6 +32,7 @@ def plan(
     is_causal: bool,
 ) -> PagedBlockPlan:
     """As `reference.plan`."""
+    assert all(x.is_contiguous() for x in (first_pages, starts, anchors_at)), "read as they lie"
     num_rows = (len(starts) + 1) * block_size
     row_starts = torch.arange(0, num_rows, block_size, dtype=torch.int32, device=starts.device)
     return PagedBlockPlan(page_table, first_pages, starts, anchors_at, row_starts, window, is_causal)
