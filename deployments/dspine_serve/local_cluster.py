@@ -169,6 +169,8 @@ def local_cluster(args: AppArgs, num_workers: int = 2) -> Iterator[LocalCluster]
                 "resources": {"dspine_ingress": 2},
                 "object_store_memory": _STORE_BYTES,
                 "include_dashboard": False,
+                # Any that is free: the default one may be another Ray's, and Ray drops its test socket unclosed then.
+                "dashboard_port": None,
                 "_system_config": _NODE_SETTINGS,
             },
         )
