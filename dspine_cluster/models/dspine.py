@@ -56,8 +56,9 @@ class DSpine(Drafter):
         self.transfer_ready.fill_(True)
 
     def inject(self, layer: int, hidden: Tensor, anchors: Tensor) -> Tensor:
-        codes = self.transfer_codes[anchors].unsqueeze(1)  # [num_blocks, 1, transfer_rank]
-        return injection.inject(hidden, codes, self.injection.weights(layer))
+        return injection.inject_after_anchors(
+            hidden, anchors, self.transfer_codes, self.injection.weights(layer)
+        )
 
     def rows(self, states: Tensor, anchors: Tensor, candidates: Tensor, logits: Tensor) -> Tensor:
         weights = self.injection.weights(self.config.num_layers - 1)
