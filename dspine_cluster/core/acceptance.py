@@ -19,23 +19,6 @@ def count_matching(proposals: Sequence[int], chosen: Sequence[int]) -> int:
     return min(len(proposals), len(chosen))
 
 
-def count_accepted(
-    target_probs: Sequence[float], draft_probs: Sequence[float], uniforms: Sequence[float]
-) -> int:
-    """Accepted proposals under speculative sampling (Leviathan et al. 2023, algorithm 1).
-
-    Entry j holds p(x), q(x) and a uniform number of [0, 1) for proposal x at position j; x is accepted with
-    probability min(1, p(x) / q(x)), and the first rejection ends the block. `uniforms` may have more entries.
-    """
-    num_accepted = 0
-    for target_prob, draft_prob, uniform in zip(target_probs, draft_probs, uniforms, strict=False):
-        is_certain = 0.0 < target_prob >= draft_prob
-        if not is_certain and uniform * draft_prob >= target_prob:
-            break
-        num_accepted += 1
-    return num_accepted
-
-
 def end_token_ids(conditions: StopConditions, eos_token_ids: Collection[int]) -> frozenset[int]:
     """The tokens that end a request under its conditions."""
     return frozenset(conditions.stop_token_ids).union(() if conditions.ignore_eos else eos_token_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from dspine_cluster.engine.logit_rules import LogitRules
@@ -43,14 +44,12 @@ class Block:
         """Output position that the first row predicts."""
         return len(self.token_ids) - self.rules.num_prompt_tokens
 
-    def draft_distributions(self) -> list[list[tuple[int, float]]]:
-        """The pairs (token, q) of each proposal's position."""
-        if self.draft_candidates is None or self.draft_probs is None:
-            return [[(token, 1.0)] for token in self.proposals]
+    def draft_distributions(self) -> tuple[Tensor, Tensor]:
+        """Candidates int64 and q float32 of each proposal's position, `[num_proposals, K]`."""
         num_proposals = len(self.proposals)
-        candidates: list[list[int]] = self.draft_candidates[:num_proposals].tolist()
-        probs: list[list[float]] = self.draft_probs[:num_proposals].tolist()
-        return [list(zip(*rows, strict=True)) for rows in zip(candidates, probs, strict=True)]
+        if self.draft_candidates is None or self.draft_probs is None:
+            return torch.tensor(self.proposals, dtype=torch.int64)[:, None], torch.ones(num_proposals, 1)
+        return self.draft_candidates[:num_proposals], self.draft_probs[:num_proposals]
 
 
 @dataclass(frozen=True, slots=True)

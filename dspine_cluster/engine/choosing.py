@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from dspine_cluster.core.acceptance import count_accepted, count_matching
+from dspine_cluster.core.acceptance import count_matching
 from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.models.noise import gumbel
+from dspine_kernels import acceptance
+from dspine_kernels.acceptance import BlockRows
 
 _WIDE_ROWS = 32
 """Rows of the vocabulary's width that are alive at once in 64-bit arithmetic."""
@@ -19,9 +22,9 @@ _WIDE_ROWS = 32
 def choose_greedy(logits: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
     """Commit the argmax of each row, the lowest id of equals, while it equals the proposal, and then once more.
 
-    `logits` [num_rows, vocab_size] float32 are those of the blocks, end to end.
+    `logits` [num_rows, vocab_size] are those of the blocks, end to end.
     """
-    return _match(blocks, logits.argmax(-1))
+    return _match(blocks, acceptance.argmax(logits))
 
 
 def choose_seeded(probs: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
@@ -38,79 +41,44 @@ def choose_seeded(probs: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
 
 
 def choose_unseeded(probs: Tensor, blocks: Sequence[Block], generator: torch.Generator) -> list[Verdict]:
-    """Speculative sampling: accept x with min(1, p(x) / q(x)), then sample once.
+    """Speculative sampling with the proposal distributions of the blocks; see `acceptance.accept_sampled`.
 
-    The last token comes from max(p - q, 0) renormalised after a rejection (from p where that is zero), from p when
-    all proposals were accepted. `probs` as for `choose_seeded`.
+    `probs` as for `choose_seeded`.
     """
-    target_probs = _proposal_probs(probs, blocks)
     # One number a row: those of the proposals, then the one that the block's last token is sampled with.
-    drawn = torch.rand(len(probs), generator=generator, device=generator.device, dtype=torch.float64)
-    uniforms: list[float] = drawn.tolist()
-    final = _FinalRows()
-    accepted: list[int] = []
-    start = 0
-    for block in blocks:
-        end = start + len(block.proposals)
-        distributions = block.draft_distributions()
-        draft_probs = [
-            sum(prob for token, prob in distribution if token == proposal)
-            for proposal, distribution in zip(block.proposals, distributions, strict=True)
-        ]
-        num_accepted = count_accepted(target_probs[start:end], draft_probs, uniforms[start:end])
-        rejected = distributions[num_accepted] if num_accepted < len(block.proposals) else []
-        final.append(start + num_accepted, rejected, uniforms[end])
-        accepted.append(num_accepted)
-        start = end + 1
+    uniforms = torch.rand(len(probs), generator=generator, device=generator.device, dtype=torch.float64)
+    candidates, draft_probs = _draft_rows(blocks)
+    accepted = acceptance.accept_sampled(
+        probs,
+        _block_rows(blocks, probs.device),
+        candidates.to(probs.device),
+        draft_probs.to(probs.device),
+        uniforms.to(probs.device),
+    )
+    pairs: list[list[int]] = torch.stack(accepted, 1).tolist()
     return [
         Verdict((*block.proposals[:num_accepted], token), num_accepted)
-        for block, num_accepted, token in zip(blocks, accepted, final.sample(probs), strict=True)
+        for block, (num_accepted, token) in zip(blocks, pairs, strict=True)
     ]
 
 
-@dataclass(slots=True)
-class _FinalRows:
-    """The one row of each block that still has to be sampled, and the q to take off it."""
-
-    rows: list[int] = field(default_factory=list)
-    uniforms: list[float] = field(default_factory=list)
-    draft_places: list[tuple[int, int]] = field(default_factory=list)
-    draft_probs: list[float] = field(default_factory=list)
-
-    def append(self, row: int, draft_distribution: list[tuple[int, float]], uniform: float) -> None:
-        for token, prob in draft_distribution:
-            self.draft_places.append((len(self.rows), token))
-            self.draft_probs.append(prob)
-        self.rows.append(row)
-        self.uniforms.append(uniform)
-
-    def sample(self, probs: Tensor) -> list[int]:
-        target = probs[self.rows]  # [num_blocks, vocab_size]
-        weights = target.clone()
-        places = torch.tensor(self.draft_places, device=probs.device).long().view(-1, 2)
-        draft_probs = torch.tensor(self.draft_probs, device=probs.device, dtype=probs.dtype)
-        weights.index_put_(places.unbind(-1), -draft_probs, accumulate=True).clamp_(min=0.0)
-        weights = torch.where(weights.sum(-1, keepdim=True) > 0.0, weights, target)
-        uniforms = torch.tensor(self.uniforms, device=probs.device, dtype=torch.float64)
-        groups = zip(torch.split(weights, _WIDE_ROWS), torch.split(uniforms, _WIDE_ROWS), strict=True)
-        tokens: list[int] = torch.cat([_invert_cdf(*group) for group in groups]).tolist()
-        return tokens
-
-
-def _proposal_probs(probs: Tensor, blocks: Sequence[Block]) -> list[float]:
-    """p(x) of the proposal each row is compared with, and of token 0 for the last row of each block."""
+def _block_rows(blocks: Sequence[Block], device: torch.device) -> BlockRows:
+    num_rows = [block.num_rows for block in blocks]
     compared = [token for block in blocks for token in (*block.proposals, 0)]
-    ids = torch.tensor(compared, device=probs.device)
-    values: list[float] = probs.gather(1, ids[:, None])[:, 0].tolist()
-    return values
+    return BlockRows(
+        starts=torch.tensor([0, *accumulate(num_rows)], device=device),
+        proposals=torch.tensor(compared, device=device),
+        max_rows=max(num_rows),
+    )
 
 
-def _invert_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """The token of each row where the cumulative weight first exceeds its share `uniforms`, float64 in [0, 1)."""
-    cumulative = weights.double().cumsum(-1)
-    # The share stays below 1 after rounding, so that a token of weight zero is never reached.
-    shares = uniforms.clamp(max=1.0 - 1e-12) * cumulative[:, -1]
-    return torch.searchsorted(cumulative, shares[:, None], right=True)[:, 0]
+def _draft_rows(blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
+    """q of every row, zero in the last row of each block: candidates int64 and probs float32 `[num_rows, K]`."""
+    pairs = [block.draft_distributions() for block in blocks]
+    top_k = max(candidates.shape[1] for candidates, _ in pairs)
+    padded = ((F.pad(t, (0, top_k - t.shape[1], 0, 1)) for t in pair) for pair in pairs)
+    candidates, probs = (torch.cat(rows) for rows in zip(*padded, strict=True))
+    return candidates, probs
 
 
 def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> Tensor:

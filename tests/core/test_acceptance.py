@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.acceptance import count_accepted, count_matching, cut_at_end, end_token_ids
+from dspine_cluster.core.acceptance import count_matching, cut_at_end, end_token_ids
 from dspine_cluster.types import FinishReason, StopConditions
 
 EOS = 9
@@ -27,30 +27,6 @@ def test_matching_is_the_longest_common_prefix(proposals: list[int], chosen: lis
 
 def test_a_match_after_a_mismatch_does_not_count() -> None:
     assert count_matching([1, 2, 3], [1, 0, 3, 4]) == 1
-
-
-unit = st.floats(0, 1, exclude_max=True)
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), unit), max_size=15))
-def test_accepted_is_the_prefix_of_single_acceptances(rows: list[tuple[float, float, float]]) -> None:
-    single = [count_accepted([p], [q], [u]) for p, q, u in rows]
-    expected = [*single, 0].index(0)
-    assert count_accepted(*([row[i] for row in rows] for i in range(3))) == expected
-
-
-@given(st.floats(0, 1), st.floats(0, 1, exclude_min=True), unit)
-def test_a_proposal_is_accepted_with_probability_p_over_q(p: float, q: float, uniform: float) -> None:
-    assert count_accepted([p], [q], [uniform]) == int(p >= q or uniform * q < p)
-
-
-def test_a_proposal_the_target_never_yields_is_never_accepted() -> None:
-    assert count_accepted([0.0], [1e-30], [0.0]) == 0
-    assert count_accepted([0.0], [0.0], [0.0]) == 0
-
-
-def test_tiny_probabilities_do_not_round_a_certain_acceptance_away() -> None:
-    assert count_accepted([5e-324], [5e-324], [0.9]) == 1
 
 
 def _cut_one_at_a_time(

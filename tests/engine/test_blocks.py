@@ -30,8 +30,12 @@ def test_only_the_verified_part_of_a_draft_is_read() -> None:
     probs = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
     block = Block(_rules(0), [], [2, 3], candidates, probs)
     assert block.num_rows == 3
-    assert block.draft_distributions() == [[(1, 0.5), (2, 0.5)], [(3, 0.25), (4, 0.75)]]
+    assert [rows.tolist() for rows in block.draft_distributions()] == [
+        [[1, 2], [3, 4]],
+        [[0.5, 0.5], [0.25, 0.75]],
+    ]
 
 
 def test_proposals_without_a_distribution_are_certain() -> None:
-    assert Block(_rules(0), [], [4, 2]).draft_distributions() == [[(4, 1.0)], [(2, 1.0)]]
+    distributions = Block(_rules(0), [], [4, 2]).draft_distributions()
+    assert [rows.tolist() for rows in distributions] == [[[4], [2]], [[1.0], [1.0]]]

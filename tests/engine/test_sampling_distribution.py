@@ -232,7 +232,7 @@ def _resampling_from_p() -> Decide:
             committed: list[int] = []
             for index, proposal in enumerate(block.proposals):
                 probs = _exact(block.sampling, _context((*block.token_ids, *committed)))
-                if rng.random() * dict(block.draft_distributions()[index])[proposal] >= probs[proposal]:
+                if rng.random() * float(block.draft_distributions()[1][index, proposal]) >= probs[proposal]:
                     break
                 committed.append(proposal)
             probs = _exact(block.sampling, _context((*block.token_ids, *committed)))
@@ -265,8 +265,8 @@ def _cutting_unlikely_proposals() -> Decide:
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
         cut = []
         for block in blocks:
-            pairs = zip(block.draft_distributions(), block.proposals, strict=True)
-            likely = [dict(row)[proposal] >= 0.4 for row, proposal in pairs]
+            pairs = zip(block.draft_distributions()[1], block.proposals, strict=True)
+            likely = [bool(row[proposal] >= 0.4) for row, proposal in pairs]
             cut.append(replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
         return right(_logits(cut), cut)
 
