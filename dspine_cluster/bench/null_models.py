@@ -15,7 +15,6 @@ from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter, DraftOutput
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.target import TargetModel, TargetOutput
-from dspine_kernels import transition_cache
 
 HIDDEN_SIZE = 64
 VOCAB_SIZE = 1024
@@ -122,36 +121,34 @@ class NullDrafter(Drafter):
         is_right = torch.arange(15) < num_right[:, None]
         right = _tokens()[places % NUM_POSITIONS]
         top_k = torch.arange(DRAFTER_CONFIG.top_k)
-        self._tokens = torch.where(is_right, right, right + 1)
-        self._candidates = (self._tokens[..., None] + top_k) % (VOCAB_SIZE - 1)
+        tokens = torch.where(is_right, right, right + 1)
+        self._candidates = (tokens[..., None] + top_k) % (VOCAB_SIZE - 1)
         self._probs = (top_k == 0).float().expand(1, 15, -1)
         noise = torch.rand(is_right.shape, generator=random)
         self._confidence = torch.where(is_right, 1.0 - 0.5 * noise, 0.8 * noise)
-        self._rows = torch.zeros(1, 15, DRAFTER_CONFIG.top_k, DRAFTER_CONFIG.top_k)
+        self._row_shape = (DRAFTER_CONFIG.top_k, DRAFTER_CONFIG.top_k)
         self._keys = torch.zeros(1, _MAX_ROWS, 1, DRAFTER_CONFIG.head_dim)
 
     def project_context(self, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         keys = self._keys[:, : len(positions)]
         return keys, keys
 
-    def draft(
-        self, anchors: Tensor, positions: Tensor, context: DraftContext, sampling: DraftSampling
-    ) -> DraftOutput:
+    def candidates(self, anchors: Tensor, positions: Tensor, context: DraftContext) -> tuple[Tensor, Tensor]:
         with self._stopwatch.in_model():
-            candidates = self._candidates[positions]
-            output = DraftOutput(
-                self._tokens[positions],
-                candidates,
-                self._probs.repeat(len(positions), 1, 1),
-                self._confidence[positions],
-            )
+            rows = self._confidence[positions][..., None, None].expand(-1, -1, *self._row_shape).contiguous()
+            return self._candidates[positions], rows
+
+    def walk(self, candidates: Tensor, rows: Tensor, sampling: DraftSampling) -> DraftOutput:
+        """Walks as drafters do, for the time that it takes, and proposes the first candidates."""
         with self._stopwatch.in_sampling():
-            rows = self._rows.expand(len(positions), -1, -1, -1)
-            transition_cache.walk(rows, candidates, sampling.temperature, sampling.noise(candidates))
-        return output
+            super().walk(candidates, rows, sampling)
+        with self._stopwatch.in_model():
+            return DraftOutput(
+                candidates[..., 0], candidates, self._probs.repeat(len(rows), 1, 1), rows[..., 0, 0]
+            )
 
     def inject(self, layer: int, hidden: Tensor, anchors: Tensor) -> Tensor:
-        return hidden
+        raise AssertionError("this drafter has no layers")
 
     def rows(self, states: Tensor, anchors: Tensor, candidates: Tensor, logits: Tensor) -> Tensor:
-        return self._rows
+        raise AssertionError("this drafter has no layers")

@@ -21,7 +21,7 @@ from dspine_cluster.bench.overhead_sides import VerifierBench, serve_drafter
 from dspine_cluster.bench.stopwatch import Round
 from dspine_cluster.errors import ChannelError
 
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 60.0
 _CHANNEL_REQUESTS = 8
 _CHANNEL_TOKENS = 16
 _CHANNEL_WIDTH = 5120
