@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dspine_kernels.aot_spec import AotSpec
 from dspine_kernels.draft_attention.paged import PagedBlockPlan
-from dspine_kernels.paged_attention.tiles import splits_for, tile_for
+from dspine_kernels.paged_attention.tiles import MAX_SPILL_BYTES, splits_for, tile_for
 from dspine_kernels.paged_attention.triton import (
     LOG2_E,
     attend_tile,
@@ -210,5 +210,6 @@ def _aot_spec(name: str, window: int | None, *, is_split: bool) -> AotSpec:
         },
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        max_spill_bytes=MAX_SPILL_BYTES,
         divisible_by_16=strides[:3],
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dspine_kernels.dispatch import uses_triton
-from dspine_kernels.paged_attention import ragged, reference
+from dspine_kernels.paged_attention import flash, ragged, reference
 from dspine_kernels.paged_attention.ragged import RaggedPlan
 from dspine_kernels.paged_attention.reference import write
 
@@ -32,8 +32,11 @@ def plan(
 
 def attend(query: Tensor, key_pages: Tensor, value_pages: Tensor, plan: Plan, scale: float) -> Tensor:
     """As `reference.attend`. Under a `RaggedPlan` rows that no request owns may hold anything."""
-    if isinstance(plan, RaggedPlan):
-        from dspine_kernels.paged_attention import triton
+    if not isinstance(plan, RaggedPlan):
+        return reference.attend(query, key_pages, value_pages, plan, scale)
+    if plan.gathered is not None and query.dtype != torch.float32:
+        rows = (plan.row_starts, plan.max_width)
+        return flash.attend(query, key_pages, value_pages, *rows, plan.gathered, scale)
+    from dspine_kernels.paged_attention import triton
 
-        return triton.attend(query, key_pages, value_pages, plan, scale)
-    return reference.attend(query, key_pages, value_pages, plan, scale)
+    return triton.attend(query, key_pages, value_pages, plan, scale)

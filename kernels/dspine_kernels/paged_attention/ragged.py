@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dspine_kernels.paged_attention import flash
+from dspine_kernels.paged_attention.flash import GatheredKeys
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaggedPlan:
@@ -22,6 +25,7 @@ class RaggedPlan:
     row_starts: Tensor  # int32 [B + 1]: rows of request b are row_starts[b] .. row_starts[b + 1] - 1
     first_positions: Tensor  # int32 [B], of each request's first row
     max_width: int  # no request has more rows
+    gathered: GatheredKeys | None = None  # for flash-attn; not for buffers that are refilled
 
 
 def plan(
@@ -33,10 +37,8 @@ def plan(
     device: torch.device,
 ) -> RaggedPlan:
     """As `reference.plan`."""
-    counts = [
-        -(-(length + context) // page_tokens)
-        for length, context in zip(query_lengths, context_lengths, strict=True)
-    ]
+    num_keys = [length + context for length, context in zip(query_lengths, context_lengths, strict=True)]
+    counts = [-(-keys // page_tokens) for keys in num_keys]
     table = np.zeros((len(pages), max(counts)), np.int32)
     for row, own, count in zip(table, pages, counts, strict=True):
         row[:count] = own[:count]
@@ -46,4 +48,7 @@ def plan(
     page_table, starts, positions = (
         torch.from_numpy(x).to(device, non_blocking=True) for x in (table, row_starts, first_positions)
     )
-    return RaggedPlan(page_table, starts, positions, max(query_lengths))
+    max_width, gathered = max(query_lengths), None
+    if max_width >= flash.MIN_WIDTH and flash.is_installed():
+        gathered = flash.gather(pages, num_keys, page_tokens=page_tokens, device=device)
+    return RaggedPlan(page_table, starts, positions, max_width, gathered)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 MAX_TILE_ROWS = 128
 MAX_SPLITS = 64
+MAX_SPILL_BYTES = 320
+"""On sm_80, where the products' operands come from registers; sm_90 spills nothing."""
 _TARGET_PROGRAMS = 256
 """Enough to fill the largest devices about twice."""
 _MIN_SPLIT_KEYS = 128
@@ -27,8 +29,9 @@ def tile_for(num_rows: int, head_dim: int) -> Tile:
     rows = min(MAX_TILE_ROWS, max(16, 1 << (num_rows - 1).bit_length()))
     keys = 32 if head_dim > 128 else 64
     is_large = rows * head_dim > 64 * 128
-    # The first stage loads page numbers only. A large tile runs alone on its multiprocessor.
-    return Tile(rows, keys, num_warps=8 if is_large else 4, num_stages=4 if is_large else 3)
+    # Page numbers are loaded ahead of keys: 3 stages hold two tiles of keys, 5 hold three. A large tile runs alone on
+    # its multiprocessor, so more of its keys must be under way.
+    return Tile(rows, keys, num_warps=8 if is_large else 4, num_stages=5 if is_large else 3)
 
 
 def splits_for(num_programs: int, max_keys: int) -> int:

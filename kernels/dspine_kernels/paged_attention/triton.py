@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dspine_kernels.aot_spec import AotSpec
 from dspine_kernels.paged_attention.ragged import RaggedPlan
-from dspine_kernels.paged_attention.tiles import splits_for, tile_for
+from dspine_kernels.paged_attention.tiles import MAX_SPILL_BYTES, splits_for, tile_for
 
 LOG2_E = 1.4426950408889634
 _COMBINED_SPLITS = 16
@@ -283,6 +283,7 @@ def _attend_spec(model: str, width: int, *, is_split: bool) -> AotSpec:
         },
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        max_spill_bytes=MAX_SPILL_BYTES,
         divisible_by_16=strides[:2],
     )
 
