@@ -38,6 +38,11 @@ def cut_at_end(
     does not end the request (sampling masks it there). An end token that is also the last of `max_tokens`
     gives STOP.
     """
+    stop_ids = conditions.stop_token_ids
+    ends = () if conditions.ignore_eos else eos_token_ids
+    room = conditions.max_tokens - num_output_before
+    if len(tokens) < room and not any(token in ends or token in stop_ids for token in tokens):
+        return len(tokens), None
     ends = end_token_ids(conditions, eos_token_ids)
     for index, token in enumerate(tokens):
         output_index = num_output_before + index

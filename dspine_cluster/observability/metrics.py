@@ -49,8 +49,10 @@ class VerifierMetrics:
         self.verified_tokens_total += num_verified
         self.accepted_tokens_total += num_accepted
         self.committed_tokens_total += num_committed
-        self.verified_tokens_per_position_total.update(range(1, num_verified + 1))
-        self.accepted_tokens_per_position_total.update(range(1, num_accepted + 1))
+        for position in range(1, num_verified + 1):
+            self.verified_tokens_per_position_total[position] += 1
+        for position in range(1, num_accepted + 1):
+            self.accepted_tokens_per_position_total[position] += 1
 
     def snapshot(self) -> dict[str, float]:
         """Every figure by name; those that are counted apart carry by what in braces."""

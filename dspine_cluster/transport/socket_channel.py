@@ -34,7 +34,7 @@ class _Outgoing(NamedTuple):
 
 class SocketChannel:
     """See `Channel`. `send` writes a round to the socket at once if it can, so that it costs no thread switch;
-    `Features` are left to the thread or the next round, so that a round's many small ones are written together."""
+    `Features` are left to the thread or the next round, so that many small ones are written together."""
 
     def __init__(self, connected: socket.socket, peer: Peer, limits: ChannelLimits) -> None:
         connected.setblocking(False)
@@ -82,7 +82,10 @@ class SocketChannel:
                     return False
                 self._credit_bytes -= message.num_bytes
             (self._bulk if bulk else self._rounds).extend(_Outgoing(frame, 0) for frame in frames)
-            self._wake()
+            if isinstance(message, FeatureBatch):
+                self._write_or_wake()
+            else:
+                self._wake()
         else:
             self._queue_round(self._encoder.encode(message, self._limits))
             self._write_or_wake()

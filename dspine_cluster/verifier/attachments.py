@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -42,7 +43,7 @@ class Fallback(StrEnum):
     """The request was not asked for yet when its round began, or its features are still on their way."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DraftedBlock:
     """Proposals for one request's present anchor."""
 
@@ -91,11 +92,8 @@ class Attachment:
     """When the drafts of the last rounds were asked for, by round: late ones are measured too."""
     block: DraftedBlock | None = None
     refusal: Fallback | None = None
-
-    @property
-    def asked_round(self) -> int:
-        """The last round whose draft was asked for; -1 before the first."""
-        return next(reversed(self.asked_at_s), -1)
+    asked_round: int = -1
+    """The last round whose draft was asked for; -1 before the first."""
 
     @property
     def is_outstanding(self) -> bool:
@@ -116,7 +114,8 @@ class Attachment:
 
     def note_asked(self, now_s: float) -> None:
         """The draft of the session's present round is asked for now."""
-        self.asked_at_s[self.session.round] = now_s
+        self.asked_round = self.session.round
+        self.asked_at_s[self.asked_round] = now_s
         if len(self.asked_at_s) > _REMEMBERED_ASKS:
             del self.asked_at_s[next(iter(self.asked_at_s))]
         self.block = self.refusal = None
@@ -132,34 +131,44 @@ class Attachment:
         return next(self.sent.gaps(start, end), None) is None
 
 
-def read_block(message: Proposals, row: int, sampling: SamplingParams, vocab_size: int) -> DraftedBlock:
-    """One request's row of `message`, checked: what a drafter says must never bring the verifier down.
+def read_blocks(
+    message: Proposals, rows: Sequence[int], samplings: Sequence[SamplingParams], vocab_size: int
+) -> list[DraftedBlock]:
+    """Some rows of `message`, each with its request's sampling, checked: what a drafter says must never bring the
+    verifier down.
 
     Raises:
-        ChannelError: the row cannot be used.
+        ChannelError: one of the rows cannot be used.
     """
-    candidates = None if message.candidates is None else message.candidates[row]
-    probs = None if message.probs is None else message.probs[row]
-    if not sampling.is_greedy and sampling.seed is None:
-        _check_distribution(message.tokens[row], candidates, probs)
-    for ids in (message.tokens[row], candidates):
+    tokens, candidates, probs = message.tokens, message.candidates, message.probs
+    for ids in (tokens, candidates):
         if ids is not None and ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
-    return DraftedBlock(
-        tokens=message.tokens[row].tolist(),
-        candidates=candidates,
-        probs=probs,
-        confidences=message.confidence[row].tolist(),
-    )
+    sampled = [
+        row
+        for row, sampling in zip(rows, samplings, strict=True)
+        if not sampling.is_greedy and sampling.seed is None
+    ]
+    if sampled:
+        _check_distributions(message, sampled)
+    token_lists, confidences = tokens.tolist(), message.confidence.tolist()
+    return [
+        DraftedBlock(
+            token_lists[row],
+            None if candidates is None else candidates[row],
+            None if probs is None else probs[row],
+            confidences[row],
+        )
+        for row in rows
+    ]
 
 
-def _check_distribution(
-    tokens: Int32Array, candidates: Int32Array | None, probs: Float32Array | None
-) -> None:
+def _check_distributions(message: Proposals, rows: Sequence[int]) -> None:
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
-    if candidates is None or probs is None:
+    if message.candidates is None or message.probs is None:
         raise ChannelError("proposals for a sampled request came without their distribution")
-    drawn = np.where(candidates == tokens[:, None], probs, 0.0).sum(-1)  # [num_proposals]
+    tokens, candidates, probs = (x[rows] for x in (message.tokens, message.candidates, message.probs))
+    drawn = np.where(candidates == tokens[..., None], probs, 0.0).sum(-1)  # [num_rows, num_proposals]
     if not ((drawn > 0.0).all() and (np.abs(probs.sum(-1) - 1.0) < _MAX_MASS_ERROR).all()):
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"

@@ -36,10 +36,10 @@ class TokenBytes:
         """Empty for ids without a token, and for special tokens if they are skipped."""
         if skip_special_tokens and token_id in self._special_ids:
             return b""
-        if token_id not in self._bytes:
-            token = self._tokenizer.id_to_token(token_id) or ""
-            self._bytes[token_id] = _bytes_of(token)
-        return self._bytes[token_id]
+        data = self._bytes.get(token_id)
+        if data is None:
+            data = self._bytes[token_id] = _bytes_of(self._tokenizer.id_to_token(token_id) or "")
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,12 @@ class Detokenizer:
     def push(self, token_ids: Sequence[int]) -> Pushed:
         """Take the next tokens; none after a stop."""
         assert not self._stopped, "the request has ended"
+        if not self._stop_strings:
+            data = b"".join(
+                self._token_bytes.of(token_id, skip_special_tokens=self._skip_special_tokens)
+                for token_id in token_ids
+            )
+            return Pushed(self._decoder.decode(data), len(token_ids), False)
         texts: list[str] = []
         for index, token_id in enumerate(token_ids):
             data = self._token_bytes.of(token_id, skip_special_tokens=self._skip_special_tokens)

@@ -21,7 +21,7 @@ from dspine_cluster.transport.messages import (
     Opened,
     Proposals,
 )
-from dspine_cluster.verifier.attachments import Attachment, DraftedBlock, Fallback, Link, read_block
+from dspine_cluster.verifier.attachments import Attachment, DraftedBlock, Fallback, Link, read_blocks
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
 from dspine_cluster.verifier.feature_sender import FeatureSender, ReadFeatures
 from dspine_cluster.verifier.links import Links, OnLost
@@ -235,21 +235,25 @@ class Drafters:
     def _take_proposals(self, link: Link, message: Proposals) -> None:
         """Keep the blocks of present rounds; those of earlier rounds only tell how long drafts take."""
         now = self._clock()
-        times_s = []
-        is_late = True
+        oldest_ask_s = inf
+        rows: list[int] = []
+        present: list[Attachment] = []
         for row, (uid, number) in enumerate(zip(message.uids, message.rounds, strict=True)):
             attachment = link.attachments.get(uid)
-            if attachment is None or number not in attachment.asked_at_s:
+            if attachment is None or (asked_at_s := attachment.asked_at_s.get(number)) is None:
                 continue
-            times_s.append(now - attachment.asked_at_s[number])
+            oldest_ask_s = min(oldest_ask_s, asked_at_s)
             if attachment.session.round == number:
-                is_late = False
-                self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
-                attachment.block = read_block(
-                    message, row, attachment.session.request.sampling, self._vocab_size
-                )
-        if times_s:
-            link.pace.note_draft(max(times_s), late=is_late)
+                rows.append(row)
+                present.append(attachment)
+        if rows:
+            self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
+            samplings = [attachment.session.request.sampling for attachment in present]
+            blocks = read_blocks(message, rows, samplings, self._vocab_size)
+            for attachment, block in zip(present, blocks, strict=True):
+                attachment.block = block
+        if oldest_ask_s < inf:
+            link.pace.note_draft(now - oldest_ask_s, late=not rows)
 
     def _late_at_s(self, attachment: Attachment) -> float:
         return attachment.asked_at_s[attachment.asked_round] + attachment.link.pace.deadline_s(

@@ -6,7 +6,7 @@ import pytest
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.messages import Draft, Features, Message, Proposals
 from dspine_cluster.types import SamplingParams
-from dspine_cluster.verifier.attachments import Fallback, read_block
+from dspine_cluster.verifier.attachments import Fallback, read_blocks
 from tests.verifier.harness import (
     LoopHarness,
     ScriptedChannel,
@@ -48,12 +48,12 @@ def test_proposals_that_cannot_come_from_their_distribution_are_refused(
     candidates: list[int], probs: list[float]
 ) -> None:
     with pytest.raises(ChannelError, match="not drawn"):
-        read_block(proposals(candidates, probs), 0, SamplingParams(temperature=1.0), vocab_size=10)
+        read_blocks(proposals(candidates, probs), [0], [SamplingParams(temperature=1.0)], vocab_size=10)
 
 
 def test_the_distribution_matters_to_requests_that_sample_without_a_seed_alone() -> None:
     for sampling in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0, seed=1)):
-        block = read_block(proposals([8], [0.0]), 0, sampling, vocab_size=10)
+        (block,) = read_blocks(proposals([8], [0.0]), [0], [sampling], vocab_size=10)
         assert block.tokens == [PROPOSED, PROPOSED]
 
 
