@@ -30,7 +30,7 @@ class Projected:
         size = 2 * heads[1] * head_dim
         rows = torch.randn(num_rows, 2 * heads[0] * head_dim + size, generator=random).to(dtype)
         self.query = rows[:, :-size].view(num_rows, heads[0], -1)[..., :head_dim]
-        self.key, self.value = (part.unflatten(1, (-1, head_dim)) for part in rows[:, -size:].chunk(2, 1))
+        self.key, self.value = (part.view(num_rows, -1, head_dim) for part in rows[:, -size:].chunk(2, 1))
         scales = torch.randn(2, head_dim, generator=random)
         query_scale, key_scale = scales.to(dtype) if rounds_before_scale else scales
         self.heads = HeadTransform(query_scale, key_scale, EPS, rounds_before_scale, *self.rotary)
