@@ -51,16 +51,18 @@ class DrafterAttention(nn.Module):
         """Keys, normed and rotated, and values of rows `[n, hidden_size]`; each `[n, num_kv_heads, head_dim]`."""
         key = self.k_proj(x).view(-1, *self.key_shape)
         value = self.v_proj(x).view(-1, *self.key_shape)
-        return rotary.rotate(self.k_norm(key)), value
+        return kv_write.place_keys(key, self._heads(rotary)), value
 
     def forward(self, x: Tensor, rotary: Rotary, attend: Attend) -> Tensor:
         query = self.q_proj(x).view(-1, *self.query_shape)
         key = self.k_proj(x).view(-1, *self.key_shape)
         value = self.v_proj(x).view(-1, *self.key_shape)
-        heads = HeadTransform(self.q_norm.weight, self.k_norm.weight, self.q_norm.eps, True, *rotary)
-        query, key = kv_write.place(query, key, heads)
+        query, key = kv_write.place(query, key, self._heads(rotary))
         out: Tensor = self.o_proj(attend(query, key, value).flatten(1))
         return out
+
+    def _heads(self, rotary: Rotary) -> HeadTransform:
+        return HeadTransform(self.q_norm.weight, self.k_norm.weight, self.q_norm.eps, True, *rotary)
 
 
 class DrafterLayer(nn.Module):

@@ -100,3 +100,4 @@ def test_the_kernel_places_heads_without_pages() -> None:
     x = Projected(2, (2, 1), 32, 16, rounds_before_scale=True)
     got, wanted = triton.place(x.query, x.key, x.heads), reference.place(x.query, x.key, x.heads)
     torch.testing.assert_close(got, wanted, atol=2e-6, rtol=2e-6)
+    torch.testing.assert_close(triton.place_keys(x.key, x.heads), wanted[1], atol=2e-6, rtol=2e-6)

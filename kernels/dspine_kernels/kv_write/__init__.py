@@ -8,7 +8,7 @@ from dspine_kernels.dispatch import uses_triton
 from dspine_kernels.kv_write import reference
 from dspine_kernels.kv_write.reference import HeadTransform, rotate
 
-__all__ = ["HeadTransform", "place", "rotate", "write"]
+__all__ = ["HeadTransform", "place", "place_keys", "rotate", "write"]
 
 
 def place(query: Tensor, key: Tensor, heads: HeadTransform) -> tuple[Tensor, Tensor]:
@@ -18,6 +18,15 @@ def place(query: Tensor, key: Tensor, heads: HeadTransform) -> tuple[Tensor, Ten
 
         return triton.place(query, key, heads)
     return reference.place(query, key, heads)
+
+
+def place_keys(key: Tensor, heads: HeadTransform) -> Tensor:
+    """As `reference.place_keys`, which runs wherever gradients are wanted."""
+    if uses_triton(key) and not key.requires_grad:
+        from dspine_kernels.kv_write import triton
+
+        return triton.place_keys(key, heads)
+    return reference.place_keys(key, heads)
 
 
 def write(

@@ -1,4 +1,4 @@
-"""Norm, rotation and storing of heads in plain torch; `place` is differentiable.
+"""Norm, rotation and storing of heads in plain torch; all but `write` is differentiable.
 
 Names of dimensions: n rows, Hq query heads, Hkv key/value heads, D head dim.
 """
@@ -28,7 +28,12 @@ class HeadTransform(NamedTuple):
 def place(query: Tensor, key: Tensor, heads: HeadTransform) -> tuple[Tensor, Tensor]:
     """Norm and rotate projected queries `[n, Hq, D]` and keys `[n, Hkv, D]`."""
     placed_query = rotate(_norm(query, heads.query_scale, heads), heads.cos, heads.sin)
-    return placed_query, rotate(_norm(key, heads.key_scale, heads), heads.cos, heads.sin)
+    return placed_query, place_keys(key, heads)
+
+
+def place_keys(key: Tensor, heads: HeadTransform) -> Tensor:
+    """`place` for keys alone, `[n, Hkv, D]`."""
+    return rotate(_norm(key, heads.key_scale, heads), heads.cos, heads.sin)
 
 
 def write(

@@ -93,6 +93,12 @@ def place(query: Tensor, key: Tensor, heads: HeadTransform) -> tuple[Tensor, Ten
     return _launch(query, key, None, heads, placed, None, None), placed
 
 
+def place_keys(key: Tensor, heads: HeadTransform) -> Tensor:
+    """As `reference.place_keys`."""
+    no_query = torch.empty((key.shape[0], 0, key.shape[2]), dtype=key.dtype, device=key.device)
+    return place(no_query, key, heads)[1]
+
+
 def write(
     query: Tensor,
     key: Tensor,
