@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -9,12 +10,15 @@ from random import Random
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration
+from dspine_cluster.core.halves import Halves, halves_s
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
 from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import NO_LOAD, BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
 from dspine_cluster.core.verify_walk import RoundPrice, Stop, Walk, choose_lengths
+from dspine_cluster.types import CHUNK_GRID_TOKENS
 
 _CURVES_PER_PASS = 4
+_AVERAGE_WEIGHT = 0.2
 _STOPS = {stop: f"verify_stops_total{{reason={stop}}}" for stop in Stop}
 _DRAFTED = "draft_decisions_total{decision=draft}"
 _PLAIN = "draft_decisions_total{decision=plain}"
@@ -59,12 +63,14 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self.draft_or_plain = draft_or_plain or DraftOrPlain()
         self.pass_cost = PassCost(buckets)
         self.draft_cost = DraftCost()
+        self.halves = Halves()
         self._random = random
         self._exploration = exploration or Exploration()
         # Whether a proposal equals the greedy choice and whether a sampled one is accepted are different questions.
         self._survival = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
         self._blocks: dict[int, BlockView] = {}
         self._load = NO_LOAD
+        self._verified_per_block = 0.0  # moving average
         self._num_passes = 0
         self._measures_plain = False  # whether the last trial was a plain pass
         self._figures = dict.fromkeys(_FIGURES, 0.0)
@@ -105,7 +111,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         for uid in uids:
             self.draft_or_plain.join(uid)
         if self.draft_or_plain.is_due:
-            self.draft_or_plain.decide(self._curve, self.draft_cost.seconds)
+            self.draft_or_plain.decide(self._curve, self._added_s)
+        self._arrange()
         if uids and self._exploration.is_due:
             self._measures_plain = not self._measures_plain and self.draft_or_plain.is_plain_close
             if self._measures_plain:
@@ -119,6 +126,17 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._figures[_DRAFTED] += len(drafted)
         self._figures[_PLAIN] += len(uids) - len(drafted)
         return drafted
+
+    @property
+    def has_halves(self) -> bool:
+        return self.halves.is_on
+
+    def prefill_room(self, most: int, num_blocks: int, waited_s: float) -> int:
+        if not self.pass_cost.is_known or not self.draft_cost.is_known:
+            return most
+        left_s = self.draft_cost.seconds(num_blocks) - waited_s
+        sizes = range(CHUNK_GRID_TOKENS, most + 1, CHUNK_GRID_TOKENS)
+        return sizes[max(0, bisect_right(sizes, left_s, key=self._prefill_s) - 1)]
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
         self._figures[_PREDICTED_DRAFT_S] += self.draft_cost.seconds(num_blocks) or taken_s
@@ -140,7 +158,11 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._load = load
         self._num_passes += 1
         self._exploration.end_pass()
+        self.halves.end_pass()
         verified = [(o, self._blocks[o.uid]) for o in outcomes if o.num_verified]
+        if self._blocks:
+            mean = sum(outcome.num_verified for outcome in outcomes) / len(self._blocks)
+            self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
         for outcome, block in verified:
             self._note_acceptance(outcome, block)
             if outcome.uid == self._exploration.uid:
@@ -161,6 +183,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return dict(self._figures) | {
             "drafted_requests": self.draft_or_plain.num_drafting,
             "draft_or_plain_switches_total": self.draft_or_plain.num_switches,
+            "halves_take_turns": float(self.halves.is_on),
         }
 
     def _note_prediction(self, num_requests: int, num_tokens: int, load: PassLoad, taken_s: float) -> None:
@@ -199,13 +222,20 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             num_kv_tokens=load.num_kv_tokens,
         )
         num_plain = num_requests - len(self._blocks)
-        gap = gap_of(num_plain, self.draft_cost.seconds(len(self._blocks)), curve.seconds(max(1, num_plain)))
+        draft_s = self.draft_cost.seconds(len(self._blocks))
+        if self.halves.is_on:  # the other half runs meanwhile
+            draft_s = max(0.0, draft_s - self._drafted_pass_s(len(self._blocks)))
+        gap = gap_of(num_plain, draft_s, curve.seconds(max(1, num_plain)))
         return RoundPrice(
             curve=curve,
             num_tokens=num_requests + load.num_prefill_tokens,
             base_tokens=num_requests + gap.num_tokens,
             base_s=gap.seconds,
         )
+
+    def _prefill_s(self, num_tokens: int) -> float:
+        curve = self.pass_cost.curve(num_requests=0, num_prefill_tokens=num_tokens, num_kv_tokens=0)
+        return curve.seconds(num_tokens)
 
     def _curve(self, num_requests: int) -> CostCurve:
         """The cost of a pass of that many of the present requests."""
@@ -215,6 +245,27 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             num_prefill_tokens=0,
             num_kv_tokens=int(self._load.num_kv_tokens * share),
         )
+
+    def _drafted_pass_s(self, num_requests: int) -> float:
+        """The time of a pass of that many requests that verify as much as the last ones did."""
+        per_request = 1.0 + self._verified_per_block
+        return self._curve(num_requests).seconds(round(num_requests * per_request))
+
+    def _added_s(self, num_requests: int) -> float:
+        """What drafts for that many requests add to their passes."""
+        draft_s = self.draft_cost.seconds(num_requests)
+        if not self.halves.is_on or num_requests < 2:
+            return draft_s
+        both_s = halves_s(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
+        return max(0.0, min(draft_s, both_s - self._drafted_pass_s(num_requests)))
+
+    def _arrange(self) -> None:
+        """Have two halves take turns where that is faster. Plain requests fill gaps as well: then there are none."""
+        if not self.pass_cost.is_known or not self.draft_cost.is_known:
+            return
+        drafting = self.draft_or_plain.num_drafting
+        num_requests = drafting if drafting == self.draft_or_plain.num_requests else 0
+        self.halves.decide(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
 
     def _end_exploration(self, outcome: BlockOutcome, num_tokens: int) -> None:
         """Weigh what the trial cost, in tokens that would have come instead."""

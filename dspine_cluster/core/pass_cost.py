@@ -125,6 +125,11 @@ class DraftCost:
         self._settings = settings
         self._fit: OnlineFit | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether drafts have been noted yet."""
+        return self._fit is not None
+
     def note(self, num_blocks: int, taken_s: float) -> None:
         if self._fit is None:
             self._fit = OnlineFit([taken_s, taken_s], self._settings)

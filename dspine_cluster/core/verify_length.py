@@ -67,6 +67,16 @@ class VerifyLengthPolicy(Protocol):
         """Whether a new request is drafted for at first, so that its drafter should see its prompt early."""
         return self.wants_drafts
 
+    @property
+    def has_halves(self) -> bool:
+        """Whether two halves of the requests take turns."""
+        return False
+
+    def prefill_room(self, most: int, num_blocks: int, waited_s: float) -> int:
+        """How many prompt tokens, up to `most`, fill the gap until `num_blocks` drafts come that were asked for
+        `waited_s` ago."""
+        return most
+
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
         """The drafts of `num_blocks` requests came `taken_s` after they were asked for together."""
         return

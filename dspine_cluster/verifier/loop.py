@@ -154,10 +154,11 @@ class VerifierLoop:
     def _plan(self) -> BatchPlan:
         ready = self._pacing.ready(self.streams.decoding)
         self._drafted = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
+        max_tokens = self._config.max_batch_tokens
         budget = Budget(
             free_pages=self.streams.prefix_cache.index.num_available,
             free_slots=self.streams.num_free_slots,
-            max_batch_tokens=self._config.max_batch_tokens,
+            max_batch_tokens=max_tokens if ready else self._pacing.prefill_room(max_tokens),
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
         lengths = self._choose_verify_lengths(ready, budget)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
@@ -22,32 +22,61 @@ class _Asked:
     pass_number: int
 
 
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Requests that are drafted for and have their rounds together; by uid."""
+
+    members: set[int] = field(default_factory=set)
+    awaited: set[int] = field(default_factory=set)
+    """Members whose drafts the next round waits for."""
+    asked: _Asked | None = None
+
+    def discard(self, uids: set[int]) -> None:
+        self.members -= uids
+        self.awaited -= uids
+
+
 class Pacing:
     """Lockstep: a round starts when the drafts asked for after the last one have come or are late. Requests that asked
     later, because their prefill filled the gap, are left to the next round rather than waited for, and those that
     decode plainly wait for nothing.
+
+    Where the policy finds that this pays, two halves take turns: each waits for its own drafts, and the round of one
+    fills the gap of the other.
     """
 
     def __init__(self, policy: VerifyLengthPolicy, drafters: Drafters, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._drafters = drafters
         self._clock = clock
-        self._drafted: set[int] = set()  # uids of requests that are drafted for
-        self._awaited: set[int] = set()  # of these, those whose drafts the next round waits for
-        self._asked: _Asked | None = None
+        self._groups = (_Group(), _Group())  # the second has members only while halves take turns
+        self._running: _Group | None = None  # whose round the present pass holds
         self._num_passes = 0
 
     def ready(self, decoding: Sequence[Session]) -> list[Session]:
         """Decoding sessions whose round may run now."""
         outstanding = {session.uid for session in decoding if self._drafters.is_outstanding(session)}
-        if outstanding & self._awaited:
-            return [session for session in decoding if session.uid not in self._drafted]
-        self._note_drafts()
-        return [session for session in decoding if session.uid not in outstanding]
+        # The one that ran last comes last.
+        groups = sorted(self._groups, key=lambda group: group is self._running)
+        ready = [group for group in groups if group.members and not group.awaited & outstanding]
+        self._running = ready[0] if ready else None
+        if self._running is not None:
+            self._note_drafts(self._running)
+        waiting = outstanding.union(*(g.members for g in self._groups if g is not self._running))
+        return [session for session in decoding if session.uid not in waiting]
+
+    def prefill_room(self, most: int) -> int:
+        """How many prompt tokens a pass should hold that has nothing else, so that it ends when drafts come; `most`
+        where none are waited for."""
+        asked = [group.asked for group in self._groups if group.asked is not None and group.awaited]
+        if not asked:
+            return most
+        first = min(asked, key=lambda asked: asked.at_s)
+        return self._policy.prefill_room(most, first.num_blocks, self._clock() - first.at_s)
 
     def is_drafted(self, session: Session) -> bool:
         """Whether the session was to be drafted for."""
-        return session.uid in self._drafted
+        return any(session.uid in group.members for group in self._groups)
 
     def ask(self, rounds: Wanted, joined: Wanted, prefilling: Sequence[Session]) -> None:
         """After a pass: ask for the next drafts.
@@ -60,42 +89,56 @@ class Pacing:
         self._num_passes += 1
         policy, drafters = self._policy, self._drafters
         moved = [*rounds, *joined]
-        chosen = set(policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0]))
-        had_round = any(session.uid in self._awaited for session, _ in rounds) or not self._awaited
-        self.forget([session for session, _ in moved])
-        self._drafted |= chosen
-        self._awaited |= {s.uid for s, _ in (moved if had_round else rounds) if s.uid in chosen}
+        chosen = policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0])
+        wanted = [(session, num_useful) for session, num_useful in moved if session.uid in chosen]
+        begun = self._arrange(wanted, [session for session, _ in moved])
         if not policy.wants_drafts:
             return
         drafters.hold_back([session for session, _ in moved if session.uid not in chosen])
         if not policy.drafts_newcomers:
             drafters.hold_back(prefilling)
             prefilling = ()
-        if chosen or prefilling:
-            self._ask([pair for pair in moved if pair[0].uid in chosen], prefilling, is_next=had_round)
+        if wanted or prefilling:
+            asked_at_s = self._clock()
+            drafters.receive()  # what drafters have of the prompts that this pass began with
+            num_blocks = drafters.ask(wanted, prefilling)
+            for group in begun:
+                group.asked = _Asked(asked_at_s, num_blocks, self._num_passes) if num_blocks else None
 
     def forget(self, sessions: Sequence[Session]) -> None:
         """The sessions ended, or gave up their pages."""
         uids = {session.uid for session in sessions}
-        self._drafted -= uids
-        self._awaited -= uids
+        for group in self._groups:
+            group.discard(uids)
 
-    def _ask(self, wanted: Wanted, prefilling: Sequence[Session], *, is_next: bool) -> None:
-        """`is_next` says whether the next round waits for these drafts."""
-        asked_at_s = self._clock()
-        self._drafters.receive()  # what drafters have of the prompts that this pass began with
-        num_blocks = self._drafters.ask(wanted, prefilling)
-        if num_blocks and is_next:
-            self._asked = _Asked(asked_at_s, num_blocks, self._num_passes)
+    def _arrange(self, wanted: Wanted, moved: Sequence[Session]) -> list[_Group]:
+        """Put what is drafted for into groups; returns those whose next round begins with it."""
+        first, second = self._groups
+        belonged = {session.uid for session in moved if session.uid in second.members}
+        # A group that has had its round, or has nothing to wait for, waits for all that join it now.
+        begun = [group for group in self._groups if group is self._running or not group.awaited]
+        self.forget(moved)
+        has_halves = self._policy.has_halves
+        for session, _ in wanted:
+            uid = session.uid
+            group, other = (second, first) if uid in belonged else (first, second)
+            if not has_halves:
+                group = first
+            elif len(group.members) > len(other.members):
+                group = other
+            group.members.add(uid)
+            if group in begun:
+                group.awaited.add(uid)
+        return [group for group in begun if group.awaited]
 
-    def _note_drafts(self) -> None:
+    def _note_drafts(self, group: _Group) -> None:
         """The drafts that the round waited for have come. Where passes ran meanwhile, the wait says nothing of drafts:
         then the drafters' own figure has to do."""
-        if self._asked is None:
+        if group.asked is None:
             return
         draft_s = self._drafters.take_slowest_draft_s()
-        if self._asked.pass_number == self._num_passes:
-            draft_s = self._clock() - self._asked.at_s
+        if group.asked.pass_number == self._num_passes:
+            draft_s = self._clock() - group.asked.at_s
         if draft_s > 0.0:
-            self._policy.note_drafts(self._asked.num_blocks, draft_s)
-        self._asked = None
+            self._policy.note_drafts(group.asked.num_blocks, draft_s)
+        group.asked = None

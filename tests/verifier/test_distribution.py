@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from random import Random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
 
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.verify_length import VerifyLengthPolicy
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.messages import DraftItem, Proposals
@@ -21,8 +25,10 @@ from tests.verifier.harness import (
     hybrid_config,
     make_request,
     random_target,
+    time_passes,
 )
 
+Float64Array = npt.NDArray[np.float64]
 PROMPT = (17, 201, 33, 8)
 NUM_TOKENS = 3
 NUM_SAMPLES = 2500
@@ -66,27 +72,58 @@ def exact_distribution(
             yield tokens, prob * rest
 
 
+Exact = dict[tuple[int, ...], float]
+"""Probability by output."""
+
+
 class NoisyDrafter(ScriptedChannel):
     """Samples from a distribution of its own over tokens that the target finds likely, and some that it does not."""
 
-    def __init__(self, likely: Sequence[int]) -> None:
+    def __init__(self, exact: Exact) -> None:
         super().__init__(lambda item: None)
         self._random = np.random.default_rng(1)
+        self._tells_drawn = False
+        likely = [t for t, _ in Counter(t for tokens in exact for t in tokens).most_common(8)]
         others = [t for t in range(250) if t not in likely]
         self._candidates = np.array([*likely, *others][:16], dtype=np.int32)
 
     def _answer(self, item: DraftItem) -> None:
-        q = self._random.dirichlet(np.full(16, 0.5), size=15).astype(np.float32)
+        q = self._distributions(item).astype(np.float32)
         picks = [self._random.choice(16, p=row.astype(np.float64) / row.sum(dtype=np.float64)) for row in q]
         candidates = np.broadcast_to(self._candidates, (1, 15, 16)).copy()
         tokens = self._candidates[picks][None]
-        confidence = q.max(-1)[None]
+        confidence = q[range(15), picks][None] if self._tells_drawn else q.max(-1)[None]
         self._inbox.append(
             Proposals([item.uid], [item.round], tokens, candidates, q[None], confidence, 0.001)
         )
 
+    def _distributions(self, item: DraftItem) -> Float64Array:
+        """[15, 16]"""
+        return self._random.dirichlet(np.full(16, 0.5), size=15)
 
-def p_value(counts: Counter[tuple[int, ...]], exact: dict[tuple[int, ...], float]) -> float:
+
+class GoodDrafter(NoisyDrafter):
+    """About as good as one can be that knows how often each token comes at each place of the output."""
+
+    def __init__(self, exact: Exact, *, tells_drawn: bool = False) -> None:
+        """With `tells_drawn` its confidence is that of the tokens it drew, which is forbidden."""
+        super().__init__(exact)
+        self._tells_drawn = tells_drawn
+        masses: Counter[int] = Counter()
+        for tokens, p in exact.items():
+            masses.update(dict.fromkeys(tokens, p))
+        self._candidates = np.array([token for token, _ in masses.most_common(16)], dtype=np.int32)
+        self._shares = np.full((NUM_TOKENS + 15, 16), 1 / 16)
+        for place in range(NUM_TOKENS):
+            for column, token in enumerate(self._candidates):
+                self._shares[place, column] = sum(p for t, p in exact.items() if t[place] == token)
+
+    def _distributions(self, item: DraftItem) -> Float64Array:
+        q = self._shares[item.output_index :][:15] * self._random.gamma(4.0, size=(15, 16))
+        return q / q.sum(-1, keepdims=True)
+
+
+def p_value(counts: Counter[tuple[int, ...]], exact: Exact) -> float:
     """Pearson's chi-square, outcomes that are expected fewer than five times taken together."""
     total = sum(counts.values())
     common = {outcome: p for outcome, p in exact.items() if p * total >= 5}
@@ -101,13 +138,20 @@ def p_value(counts: Counter[tuple[int, ...]], exact: dict[tuple[int, ...], float
 
 
 def sample(
-    target: TargetModel, params: SamplingParams, likely: Sequence[int]
+    target: TargetModel,
+    params: SamplingParams,
+    drafter: NoisyDrafter,
+    policy: VerifyLengthPolicy | None = None,
 ) -> tuple[Counter[tuple[int, ...]], LoopHarness]:
+    """With a policy that learns, by passes whose time grows with their tokens."""
     harness = LoopHarness(
-        target, channel=NoisyDrafter(likely), seed=3, max_running_requests=32, max_batch_tokens=1024
+        target, channel=drafter, policy=policy, seed=3, max_running_requests=32, max_batch_tokens=1024
     )
     request = make_request(PROMPT, max_tokens=NUM_TOKENS, sampling=params, ignore_eos=True)
-    return Counter(tuple(r.token_ids) for r in harness.generate([request] * NUM_SAMPLES)), harness
+    with pytest.MonkeyPatch.context() as patch:
+        time_passes(patch, harness, lambda num_tokens: 0.1 + 0.002 * num_tokens)
+        results = harness.generate([request] * NUM_SAMPLES)
+    return Counter(tuple(r.token_ids) for r in results), harness
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -115,17 +159,30 @@ def test_sampled_text_has_the_target_s_distribution(target: TargetModel, case: s
     params = CASES[case]
     exact = dict(exact_distribution(target, params))
     assert sum(exact.values()) == pytest.approx(1.0)
-    likely = [token for token, _ in Counter(token for tokens in exact for token in tokens).most_common(8)]
-    counts, harness = sample(target, params, likely)
+    counts, harness = sample(target, params, NoisyDrafter(exact))
     assert not counts.keys() - exact.keys(), "a token outside the filtered support"
     metrics = harness.loop.metrics
     assert 0.05 < metrics.accepted_tokens_total / metrics.verified_tokens_total < 0.9
     assert p_value(counts, exact) > 0.001
 
 
+@pytest.mark.parametrize("tells_drawn", [False, True])
+def test_dynamic_decisions_leave_the_distribution_unless_they_look_at_what_was_drawn(
+    target: TargetModel, tells_drawn: bool
+) -> None:
+    params = CASES["temperature 1, top-k"]
+    exact = dict(exact_distribution(target, params))
+    drafter = GoodDrafter(exact, tells_drawn=tells_drawn)
+    counts, harness = sample(target, params, drafter, DynamicVerifyLength(Random(1)))
+    decided = harness.loop.metrics.verify_length_total
+    assert min(decided[0], decided[1]) > 100, "hardly anything was decided"
+    p = p_value(counts, exact)
+    assert p < 1e-5 if tells_drawn else p > 0.001
+
+
 def test_the_check_sees_another_temperature(target: TargetModel) -> None:
     params = CASES["temperature 1, top-k"]
     other = SamplingParams(temperature=0.7, top_k=4)
     exact = dict(exact_distribution(target, params))
-    counts, _ = sample(target, other, [tokens[0] for tokens in exact][:8])
+    counts, _ = sample(target, other, NoisyDrafter(exact))
     assert p_value(counts, exact) < 1e-9

@@ -1,0 +1,274 @@
+"""When rounds run, by a clock that the tests move: drafts take time, passes take time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from random import Random
+
+import pytest
+
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.verify_length import (
+    NO_LOAD,
+    BlockOutcome,
+    BlockView,
+    PassLoad,
+    VerifyLengthPolicy,
+)
+from dspine_cluster.models.target import TargetModel
+from dspine_cluster.transport.messages import Draft, Message
+from dspine_cluster.verifier.attachments import Fallback
+from tests.verifier.harness import (
+    LoopHarness,
+    Propose,
+    ScriptedChannel,
+    VirtualClock,
+    hybrid_config,
+    make_request,
+    random_prompts,
+    random_target,
+    time_passes,
+)
+
+PASS_S = 0.1
+PROMPTS = random_prompts(4, seed=2)
+
+
+@pytest.fixture(scope="module")
+def target() -> TargetModel:
+    return random_target(hybrid_config(), seed=1)
+
+
+class SlowChannel(ScriptedChannel):
+    """Answers `draft_s` after it was asked, by the clock."""
+
+    def __init__(self, propose: Propose, clock: VirtualClock, draft_s: float) -> None:
+        super().__init__(propose)
+        self.asked: list[tuple[float, list[int]]] = []
+        self._clock = clock
+        self._draft_s = draft_s
+        self._drafting: list[tuple[float, Message]] = []
+
+    def send(self, message: Message, *, bulk: bool = False) -> bool:
+        sent = super().send(message, bulk=bulk)
+        if isinstance(message, Draft):
+            self.asked.append((self._clock(), [item.uid for item in message.items]))
+            self._drafting += [(self._clock() + self._draft_s, answer) for answer in self._inbox]
+            self._inbox = []
+        return sent
+
+    @property
+    def next_answer_s(self) -> float:
+        return min((at_s for at_s, _ in self._drafting), default=float("inf"))
+
+    def receive(self) -> list[Message]:
+        self._inbox += [message for at_s, message in self._drafting if at_s <= self._clock()]
+        self._drafting = [(at_s, message) for at_s, message in self._drafting if at_s > self._clock()]
+        return super().receive()
+
+
+class Scripted(VerifyLengthPolicy):
+    """Drafts for those it is told to, in halves if it is told so, and keeps what it is told."""
+
+    wants_drafts = True
+    drafts_newcomers = True
+    has_halves = False
+
+    def __init__(self, drafted: Collection[int]) -> None:
+        self.drafted = set(drafted)
+        self.passes: list[list[int]] = []
+        self.prefilled: list[int] = []
+        self.drafts: list[tuple[int, float]] = []
+
+    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
+        return [block.num_proposals for block in blocks]
+
+    def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
+        return self.drafted & set(uids)
+
+    def prefill_room(self, most: int, num_blocks: int, waited_s: float) -> int:
+        return 64
+
+    def note_drafts(self, num_blocks: int, taken_s: float) -> None:
+        self.drafts.append((num_blocks, pytest.approx(taken_s)))
+
+    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
+        self.passes.append([outcome.uid for outcome in outcomes])
+        self.prefilled.append(load.num_prefill_tokens)
+
+
+class Bench:
+    """A loop over a slow drafter that is always wrong."""
+
+    def __init__(
+        self,
+        target: TargetModel,
+        monkeypatch: pytest.MonkeyPatch,
+        policy: VerifyLengthPolicy,
+        *,
+        draft_s: float,
+        propose: Propose = lambda item: [0] * 15,
+        **settings: int,
+    ) -> None:
+        self.harness = LoopHarness(target, policy=policy, **settings)
+        time_passes(monkeypatch, self.harness, lambda num_tokens: PASS_S)
+        self.channel = SlowChannel(propose, self.harness.clock, draft_s)
+        self.harness.loop.drafters.connect("slow", self.channel)
+        self.harness.loop.drafters.plain_step_s = 10.0  # so that even the first drafts are waited for
+
+    def submit(self, uid: int, num_prompt: int = 0, max_tokens: int = 12) -> None:
+        prompt = [1] * num_prompt if num_prompt else PROMPTS[uid % len(PROMPTS)]
+        self.harness.submit(uid, make_request(prompt, max_tokens=max_tokens, ignore_eos=True))
+
+    def run(self) -> None:
+        """Step until all have ended."""
+        while len(self.harness.loop.streams):
+            self.step()
+
+    def step(self) -> None:
+        """A wait ends when drafts come or are late."""
+        clock = self.harness.clock
+        wait_s = self.harness.loop.step()
+        if wait_s is not None:
+            clock.now_s = min(clock.now_s + wait_s, max(clock.now_s, self.channel.next_answer_s))
+            assert clock.now_s < float("inf")
+
+
+def test_in_lockstep_all_rounds_run_together(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Scripted(range(3))
+    bench = Bench(target, monkeypatch, policy, draft_s=0.05)
+    for uid in range(3):
+        bench.submit(uid)
+    bench.run()
+    assert [uids for uids in policy.passes if uids] == [[0, 1, 2]] * 11
+    assert policy.drafts == [(3, 0.05)] * 10
+
+
+def test_plain_requests_wait_for_nothing(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft takes two passes: the plain requests have both, and a third one with the drafted request, whose last
+    token needs no draft."""
+    policy = Scripted([0])
+    bench = Bench(target, monkeypatch, policy, draft_s=0.19)
+    for uid in range(3):
+        bench.submit(uid, max_tokens=12 if uid else 4)
+    bench.run()
+    rounds = [uids for uids in policy.passes if uids]
+    assert rounds == [[1, 2], [1, 2], [0, 1, 2]] * 2 + [[0, 1, 2]] + [[1, 2]] * 4
+    assert not bench.harness.loop.drafters.fallbacks
+    assert policy.drafts[0] == (1, 0.001), "while passes run, what counts is the drafter's own figure"
+
+
+def test_a_request_that_is_not_drafted_for_sends_nothing(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Scripted([])
+    policy.drafts_newcomers = False
+    bench = Bench(target, monkeypatch, policy, draft_s=0.05)
+    bench.submit(0)
+    bench.run()
+    assert not bench.channel.asked
+    assert not bench.channel.positions
+    assert bench.harness.clock.now_s == pytest.approx(12 * PASS_S)
+
+
+def test_what_was_computed_without_a_draft_is_sent_when_drafting_begins_again(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Scripted([0])
+    bench = Bench(target, monkeypatch, policy, draft_s=0.0)
+    bench.submit(0, max_tokens=40)
+    for _ in range(5):
+        bench.step()
+    policy.drafted = set()
+    for _ in range(8):
+        bench.step()
+    num_sent = len(bench.channel.positions[0])
+    policy.drafted = {0}
+    for _ in range(3):
+        bench.step()
+    assert len(bench.channel.positions[0]) >= num_sent + 8
+    assert len(bench.channel.asked) > 5
+    bench.run()
+    assert not bench.harness.loop.drafters.fallbacks[Fallback.LATE]
+
+
+def test_a_prompt_that_fills_a_gap_does_so_in_small_chunks(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Scripted([0])
+    bench = Bench(target, monkeypatch, policy, draft_s=0.05, prefill_chunk_tokens=128)
+    bench.submit(0, num_prompt=10)
+    bench.step()
+    bench.submit(1, num_prompt=200)
+    bench.step()
+    assert policy.prefilled == [10, 64], "a gap"
+    bench.run()
+    assert policy.passes[2] == [0]
+    assert policy.prefilled[2] == 128, "with a round"
+
+
+def test_halves_take_turns(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Scripted(range(4))
+    policy.has_halves = True
+    bench = Bench(target, monkeypatch, policy, draft_s=PASS_S)
+    for uid in range(4):
+        bench.submit(uid)
+    bench.run()
+    rounds = [uids for uids in policy.passes if uids]
+    assert rounds[:18] == [[0, 2], [1, 3]] * 9
+    # After the prefill and a first wait nobody waits.
+    assert bench.harness.clock.now_s == pytest.approx((2 + len(rounds)) * PASS_S)
+
+
+def test_halves_end_when_the_policy_says_so(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Scripted(range(4))
+    policy.has_halves = True
+    bench = Bench(target, monkeypatch, policy, draft_s=PASS_S)
+    for uid in range(4):
+        bench.submit(uid)
+    while len(policy.passes) < 8:
+        bench.step()
+    policy.has_halves = False
+    bench.run()
+    assert policy.passes[6:10] == [[1, 3], [0, 2], [1, 3], [0, 2]]
+    assert policy.passes[11:14] == [[0, 1, 2, 3]] * 3
+
+
+def test_a_half_that_has_ended_leaves_the_other_alone(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Scripted(range(4))
+    policy.has_halves = True
+    bench = Bench(target, monkeypatch, policy, draft_s=PASS_S)
+    for uid in range(4):
+        bench.submit(uid, max_tokens=4 if uid % 2 else 12)
+    bench.run()
+    assert policy.passes[-1] in ([0], [2], [0, 2])
+
+
+@pytest.mark.parametrize(("token_s", "has_halves"), [(0.01, True), (0.0, False)])
+def test_costs_decide_about_halves_and_text_stays_the_same(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch, token_s: float, has_halves: bool
+) -> None:
+    """Passes that grow with their tokens overlap with drafts; where half a pass takes as long as a whole one they do
+    not."""
+    prompts = random_prompts(6, seed=5)
+    requests = [make_request(prompt, max_tokens=60, ignore_eos=True) for prompt in prompts]
+    plain = [result.token_ids for result in LoopHarness(target).generate(requests)]
+    policy = DynamicVerifyLength(Random(0))
+    bench = Bench(
+        target,
+        monkeypatch,
+        policy,
+        draft_s=0.2,
+        propose=lambda item: [*plain[item.uid][item.output_index :][:1], *[0] * 14],
+    )
+    time_passes(monkeypatch, bench.harness, lambda num_tokens: 0.02 + token_s * num_tokens)
+    was_on = False
+    for uid, request in enumerate(requests):
+        bench.harness.submit(uid, request)
+    while len(bench.harness.loop.streams):
+        bench.step()
+        was_on |= policy.has_halves
+    assert was_on is has_halves
+    assert [bench.harness.results[uid].token_ids for uid in range(len(requests))] == plain
