@@ -35,16 +35,16 @@ class LogitRules:
         self.sampling = sampling
         self.num_prompt_tokens = num_prompt_tokens
         self._min_tokens = stop.min_tokens
-        self._mask_token_id = mask_token_id
+        self.mask_token_id = mask_token_id
         self._end_ids = torch.tensor(sorted(end_token_ids(stop, eos_token_ids)), device=device).long()
         bias = dict(sampling.logit_bias)
         self._bias_ids = torch.tensor(list(bias), device=device).long()
         self._bias = torch.tensor(list(bias.values()), device=device, dtype=torch.float32)
         self._counts = _TokenCounts(vocab_size, device) if sampling.has_penalties else None
-        self._always_apply = mask_token_id is not None or bool(bias) or sampling.has_penalties
+        self._always_apply = bool(bias) or sampling.has_penalties
 
     def apply_at(self, output_index: int) -> bool:
-        """Whether `apply` can change the logits of a block whose first row predicts that output position."""
+        """Whether `apply` can do more than mask, for a block whose first row predicts that output position."""
         return self._always_apply or output_index < self._min_tokens
 
     def apply(self, logits: Tensor, token_ids: Sequence[int], proposals: Sequence[int]) -> None:
@@ -53,8 +53,8 @@ class LogitRules:
         `token_ids` are the committed tokens, prompt first; row j predicts the token after
         `token_ids + proposals[:j]`.
         """
-        if self._mask_token_id is not None:
-            logits[:, self._mask_token_id] = -torch.inf
+        if self.mask_token_id is not None:
+            logits[:, self.mask_token_id] = -torch.inf
         num_output = len(token_ids) - self.num_prompt_tokens
         num_rows_before_min = min(self._min_tokens - num_output, len(logits))
         if num_rows_before_min > 0 and len(self._end_ids):

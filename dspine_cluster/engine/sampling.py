@@ -44,11 +44,17 @@ def verify(
 
 def apply_rules(logits: Tensor, blocks: Sequence[Block]) -> Tensor:
     """`logits` [num_rows, vocab_size] as float32, with each request's masks, bias and penalties applied to a copy."""
-    if not any(block.rules.apply_at(block.output_index) for block in blocks):
+    masks = {block.rules.mask_token_id for block in blocks}
+    needs_own = [len(masks) > 1 or block.rules.apply_at(block.output_index) for block in blocks]
+    if masks == {None} and not any(needs_own):
         return logits.float()
     processed = logits.to(torch.float32, copy=True)
-    for rows, block in zip(torch.split(processed, _num_rows(blocks)), blocks, strict=True):
-        block.rules.apply(rows, block.token_ids, block.proposals)
+    shared = masks.pop() if len(masks) == 1 else None
+    if shared is not None:
+        processed[:, shared] = -torch.inf  # one write for all requests, which mostly have no other rule
+    for needs, rows, block in zip(needs_own, torch.split(processed, _num_rows(blocks)), blocks, strict=True):
+        if needs:
+            block.rules.apply(rows, block.token_ids, block.proposals)
     return processed
 
 

@@ -43,14 +43,18 @@ def _verify(blocks: Sequence[Block], *, max_rows: int = 256, seed: int = 0) -> l
 
 
 def _rules(
-    sampling: SamplingParams, *, num_prompt_tokens: int, stop: StopConditions | None = None
+    sampling: SamplingParams,
+    *,
+    num_prompt_tokens: int,
+    stop: StopConditions | None = None,
+    mask_token_id: int | None = MASK,
 ) -> LogitRules:
     return LogitRules(
         sampling,
         stop or StopConditions(max_tokens=LENGTH),
         num_prompt_tokens=num_prompt_tokens,
         eos_token_ids=[EOS],
-        mask_token_id=MASK,
+        mask_token_id=mask_token_id,
         vocab_size=VOCAB_SIZE,
         device=torch.device("cpu"),
     )
@@ -200,6 +204,14 @@ def test_raw_logits_stay_as_they_were() -> None:
     verify(lambda start, end: logits[start:end], blocks, torch.Generator())
     assert torch.equal(logits, before)
     assert bool((processed[:, MASK] == -torch.inf).all())
+
+
+def test_each_request_masks_its_own_token() -> None:
+    masks = [MASK, None, 3]
+    rules = [_rules(SamplingParams(), num_prompt_tokens=1, mask_token_id=mask) for mask in masks]
+    processed = apply_rules(torch.zeros(3, VOCAB_SIZE), [Block(each, [1]) for each in rules])
+    masked = [row.isinf().nonzero()[:, 0].tolist() for row in processed]
+    assert masked == [[MASK], [], [3]]
 
 
 def test_logits_of_trainable_weights_are_accepted() -> None:
