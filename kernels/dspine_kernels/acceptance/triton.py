@@ -239,7 +239,7 @@ def accept_sampled(
         num_chunks,
         VOCAB=vocab_size,
         TOP_K=top_k,
-        BLOCK_ROWS=triton.next_power_of_2(blocks.max_rows),
+        BLOCK_ROWS=max(16, triton.next_power_of_2(blocks.max_rows)),
         BLOCK_K=triton.next_power_of_2(top_k),
         BLOCK_V=_SAMPLED_CHUNK,
         **_OPTIONS,
