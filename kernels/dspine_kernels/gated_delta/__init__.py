@@ -11,14 +11,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dspine_kernels.dispatch import uses_triton
+from dspine_kernels.gated_delta import blocks
 from dspine_kernels.gated_delta import slots as _slots
+from dspine_kernels.gated_delta.blocks import BlockPlan
 from dspine_kernels.gated_delta.layer import Inputs, States, Weights
 from dspine_kernels.gated_delta.reference import decode, prefill, verify
-from dspine_kernels.gated_delta.slots import Plan
+from dspine_kernels.gated_delta.slots import SlotPlan
 
 __all__ = [
+    "BlockPlan",
     "Inputs",
     "Plan",
+    "SlotPlan",
     "States",
     "Weights",
     "decode",
@@ -30,6 +35,9 @@ __all__ = [
 ]
 
 
+Plan = SlotPlan | BlockPlan
+
+
 def plan(
     slots: Sequence[int],
     lengths: Sequence[int],
@@ -38,7 +46,7 @@ def plan(
     first_row: int = 0,
     device: torch.device,
 ) -> Plan:
-    """Plan the rows of a pass that belong to blocks, or those that belong to prefill chunks.
+    """Plan the rows of a pass that belong to blocks, or those of prefill chunks, for the form that runs on `device`.
 
     Args:
         slots: each request's slot in the pools, all different.
@@ -47,7 +55,9 @@ def plan(
         first_row: where the first request's tokens begin among the pass's packed rows.
         device: of the pools.
     """
-    return Plan(slots, lengths, num_pending, first_row=first_row, device=device)
+    if num_pending is not None and uses_triton(torch.empty(0, device=device)):
+        return blocks.plan(slots, lengths, num_pending, first_row=first_row, device=device)
+    return SlotPlan(slots, lengths, num_pending, first_row=first_row, device=device)
 
 
 def verify_slots(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tensor:
@@ -64,9 +74,14 @@ def verify_slots(inputs: Inputs, weights: Weights, states: States, plan: Plan) -
     Returns:
         Outputs of the plan's rows, `[num_rows of the plan, Hv, Dv]` in the dtype of `mixed_qkv`.
     """
+    if isinstance(plan, BlockPlan):
+        from dspine_kernels.gated_delta import triton
+
+        return triton.verify(inputs, weights, states, plan)
     return _slots.verify(inputs, weights, states, plan)
 
 
 def prefill_slots(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tensor:
     """`prefill` over pools, in place; arguments and result as in `verify_slots`, but nothing is pending."""
+    assert isinstance(plan, SlotPlan)
     return _slots.prefill(inputs, weights, states, plan)

@@ -11,7 +11,7 @@ from dspine_kernels.gated_delta import reference
 from dspine_kernels.gated_delta.layer import Inputs, States, Weights
 
 
-class Plan:
+class SlotPlan:
     """Where consecutive rows of a pass belong: the same in every layer of it."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Plan:
         first_row: int = 0,
         device: torch.device,
     ) -> None:
-        """See `gated_delta.plan`."""
+        """See `gated_delta.plan`; None as `num_pending` is for prefill chunks."""
         num_rows = sum(lengths)
         self.rows = slice(first_row, first_row + num_rows)
         self.shape = (len(slots), max(lengths))
@@ -54,7 +54,7 @@ class Plan:
         return rows if self.lengths is None else rows[self._flat]
 
 
-def prefill(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tensor:
+def prefill(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
     """See `gated_delta.prefill_slots`."""
     slots = plan.slots
     out, state, conv_state = reference.prefill(
@@ -69,7 +69,7 @@ def prefill(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Ten
     return plan.unpad(out)
 
 
-def verify(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tensor:
+def verify(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
     """See `gated_delta.verify_slots`."""
     assert plan.num_pending is not None
     if plan.shape[1] == 1 and not plan.max_pending:
@@ -92,7 +92,7 @@ def verify(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tens
     return plan.unpad(out)
 
 
-def _decode(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tensor:
+def _decode(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
     slots = plan.slots
     state, conv_state = _take(states.state, slots), _take(states.conv_state, slots)
     out = reference.decode(inputs.map(lambda x: x[plan.rows]), weights, state=state, conv_state=conv_state)
