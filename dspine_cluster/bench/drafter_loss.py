@@ -48,7 +48,7 @@ class Bench:
             loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
-            policy=make_policy(config.drafting.verify, loaded.drafter_config),
+            policy=make_policy(config.drafting.verify, loaded.drafter_config, loaded.engine.token_sizes),
             block_size=loaded.drafter_config.block_size,
             mask_token_id=loaded.drafter_config.mask_token_id,
             deliver=self._count,

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from dspine_cluster.bench.gpu_models import Pair
+from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.page_pool import num_pages_for, slot_of
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.logit_rules import LogitRules
@@ -61,7 +63,9 @@ class Workbench:
             projector=pair.projector,
             tapped_layers=pair.config.drafter.target_layer_ids,
             feature_size=pair.config.drafter.hidden_size,
+            graph_buckets=GraphBuckets(max_requests, block_size),
         )
+        self._graphs = self.engine.graphs
         self.draft_pool = DraftPool.create(pair.config.drafter, num_pages, torch.bfloat16, device)
         caches = (self.engine.kv_pool.keys, self.engine.kv_pool.values)
         features = (self.engine.feature_pool.rows, self.draft_pool.keys, self.draft_pool.values)
@@ -78,39 +82,78 @@ class Workbench:
             tensor.normal_(std=0.1, generator=self.generator)
         proposals = torch.randint(pair.config.target.vocab_size - 1, (max_requests, block_size - 1))
         self._proposals: list[list[int]] = proposals.tolist()
+        self.draft_graphs = DraftGraphs(pair.drafter, self.draft_pool, max_blocks=max_requests)
 
-    def plain_pass(self, num_requests: int) -> Tensor:
-        """Hidden states of the anchors, nothing pending."""
-        return self.run_pass(num_requests, [[]] * num_requests, num_pending=0)
+    def plain(self, num_requests: int, *, graphed: bool) -> Tensor:
+        """Logits after the anchors, nothing pending."""
+        return self._logits(self.plain_segments(num_requests), num_pending=0, graphed=graphed)
 
-    def verify_pass(self, num_requests: int) -> Tensor:
-        """Hidden states of full blocks, after a round that accepted some proposals."""
-        return self.run_pass(num_requests, self._proposals[:num_requests], num_pending=NUM_ACCEPTED)
+    def verify(self, num_requests: int, *, graphed: bool) -> Tensor:
+        """Logits of full blocks, after a round that accepted some proposals."""
+        segments = self.block_segments(num_requests, self._proposals[:num_requests])
+        return self._logits(segments, num_pending=NUM_ACCEPTED, graphed=graphed)
 
-    def run_pass(self, num_requests: int, proposals: Sequence[Sequence[int]], *, num_pending: int) -> Tensor:
+    def plain_segments(self, num_requests: int) -> list[Segment]:
+        return self.block_segments(num_requests, [[]] * num_requests)
+
+    def block_segments(
+        self, num_requests: int, proposals: Sequence[Sequence[int]] | None = None
+    ) -> list[Segment]:
+        """Anchors with `proposals`, or with full blocks of them."""
         requests = self._requests[:num_requests]
-        for request in requests:
-            self.engine.state_pool.set_pending(request.state_slot, num_pending)
-        return self.engine.forward(
-            [
-                Segment([r.tokens[-1], *tokens], r.num_cached, r.pages, r.state_slot)
-                for r, tokens in zip(requests, proposals, strict=True)
-            ],
-            [],
-        )
+        proposals = self._proposals[:num_requests] if proposals is None else proposals
+        return [
+            Segment([r.tokens[-1], *tokens], r.num_cached, r.pages, r.state_slot)
+            for r, tokens in zip(requests, proposals, strict=True)
+        ]
+
+    def run_pass(self, segments: Sequence[Segment], *, num_pending: int, graphed: bool) -> Tensor:
+        """Final hidden states, in padded buffers or packed anew."""
+        for segment in segments:
+            self.engine.state_pool.set_pending(segment.state_slot, num_pending)
+        self.engine.graphs = self._graphs if graphed else None
+        return self.engine.forward(segments, [])
+
+    def is_recorded(self, segments: Sequence[Segment], *, num_pending: int) -> bool:
+        """Whether such a pass is replayed by now."""
+        for segment in segments:
+            self.engine.state_pool.set_pending(segment.state_slot, num_pending)
+        return self._graphs is not None and self._graphs.is_recorded(segments)
+
+    def _logits(self, segments: Sequence[Segment], *, num_pending: int, graphed: bool) -> Tensor:
+        return self.engine.logits(self.run_pass(segments, num_pending=num_pending, graphed=graphed))
+
+    def draft(self, num_requests: int, *, graphed: bool) -> DraftOutput:
+        """Proposals of all requests, sampled."""
+        drafter, sampling = self.pair.drafter, self.sampling(num_requests)
+        if not graphed:
+            return drafter.draft(*self.draft_inputs(num_requests), sampling)
+        found = self.draft_graphs.candidates(self.draft_places(num_requests))
+        assert found is not None
+        return drafter.walk(*found, sampling)
+
+    def draft_places(self, num_requests: int) -> list[DraftPlace]:
+        return [
+            DraftPlace(r.tokens[-1], r.num_cached, r.pages, first_page=0, start=self._context_start)
+            for r in self._requests[:num_requests]
+        ]
+
+    @property
+    def _context_start(self) -> int:
+        """Where the context begins that the drafter still sees."""
+        window = self.pair.config.drafter.context_window
+        return max(0, self.context_tokens - window + 1) if window else 0
 
     def draft_inputs(self, num_requests: int) -> tuple[Tensor, Tensor, DraftContext]:
         """Anchors, their positions, and all context that the drafter still sees."""
         requests = self._requests[:num_requests]
-        window = self.pair.config.drafter.context_window
-        start = max(0, self.context_tokens - window + 1) if window else 0
         tables = torch.tensor([request.pages for request in requests], device=self.device)
         context = DraftContext(
             key_pages=self.draft_pool.keys,
             value_pages=self.draft_pool.values,
             page_table=tables,
             first_pages=self._longs([0] * num_requests),
-            starts=self._longs([start] * num_requests),
+            starts=self._longs([self._context_start] * num_requests),
         )
         anchors = self._longs([request.tokens[-1] for request in requests])
         return anchors, self._longs([request.num_cached for request in requests]), context

@@ -7,18 +7,20 @@ operation is its reference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dspine_cluster.bench.gpu_report import CheckResult
 
-T = TypeVar("T")
 _CPU = torch.device("cpu")
 _BF16_ERROR = 2e-2
+
+
+Outcome = Sequence[Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Check:
     """One comparison."""
 
     kernel: str
-    compare: Callable[[], tuple[Tensor, Tensor]]
+    compare: Callable[[], tuple[Outcome, Outcome]]
     """What the kernel gave, and what its reference gives."""
     limit: float = _BF16_ERROR
 
@@ -40,32 +42,52 @@ class Check:
         return CheckResult(model, self.kernel, error, self.limit)
 
 
-def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """Norm of the difference over the norm of what was expected, NaN where anything is NaN."""
-    actual, expected = actual.cpu().double(), expected.cpu().double()
-    return float(torch.linalg.vector_norm(actual - expected) / torch.linalg.vector_norm(expected))
+def relative_error(actual: Outcome, expected: Outcome) -> float:
+    """Norm of the difference over the norm of what was expected, the largest of all; NaN where anything is NaN."""
+    errors = []
+    for own, other in zip(actual, expected, strict=True):
+        wanted = other.cpu().double()
+        difference = torch.linalg.vector_norm(own.cpu().double() - wanted)
+        errors.append(difference / torch.linalg.vector_norm(wanted).clamp(min=1e-30))
+    return float(torch.stack(errors).max())
 
 
-def beside_reference(run: Callable[..., Tensor], *inputs: Any) -> Callable[[], tuple[Tensor, Tensor]]:
+def beside_reference(run: Callable[..., Outcome], *inputs: Any) -> Callable[[], tuple[Outcome, Outcome]]:
     """Compare what `run` gives for these inputs with what it gives for copies of them on the CPU in fp32."""
 
-    def compare() -> tuple[Tensor, Tensor]:
+    def compare() -> tuple[Outcome, Outcome]:
         copies = [for_reference(value) for value in inputs]
         return run(*inputs), run(*copies)
 
     return compare
 
 
-def for_reference(value: T) -> T:
-    """A copy on the CPU, floats as fp32; tensors inside tuples and dataclasses too, anything else as it is."""
-    copied: Any = value
+def for_reference(value: Any) -> Any:
+    """A copy on the CPU, floats as fp32; tensors inside dataclasses too, anything else as it is."""
     if isinstance(value, Tensor):
         copied = value.to(_CPU, copy=True)
-        copied = copied.float() if copied.is_floating_point() else copied
-    elif is_dataclass(value) and not isinstance(value, type):
-        copied = replace(value, **{f.name: for_reference(getattr(value, f.name)) for f in fields(value)})
-    elif isinstance(value, tuple) and hasattr(value, "_make"):
-        copied = type(value)._make(map(for_reference, value))
-    elif isinstance(value, torch.device):
-        copied = _CPU
-    return copied
+        return copied.float() if copied.is_floating_point() else copied
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: for_reference(getattr(value, f.name)) for f in fields(value)})
+    return _CPU if isinstance(value, torch.device) else value
+
+
+class Draws:
+    """Random numbers on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._random = torch.Generator(device).manual_seed(2)
+
+    def normal(self, *shape: int, std: float = 1.0, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        numbers = torch.randn(shape, device=self.device, generator=self._random)
+        return (numbers * std).to(dtype)
+
+    def below(self, bound: int, *shape: int) -> Tensor:
+        return torch.randint(bound, shape, device=self.device, generator=self._random)
+
+    def uniform(self, *shape: int) -> Tensor:
+        return torch.rand(shape, device=self.device, generator=self._random)
+
+    def longs(self, *values: int) -> Tensor:
+        return torch.tensor(values, device=self.device)

@@ -7,173 +7,146 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dspine_cluster.bench.gpu_checks import Check, beside_reference
+from dspine_cluster.bench.gpu_checks import Check, Draws, Outcome, beside_reference
+from dspine_cluster.bench.gpu_draft_kernels import drafter_checks
 from dspine_cluster.bench.gpu_models import PairConfig
-from dspine_cluster.models.config import TargetConfig
+from dspine_cluster.engine.pools import MAX_PROPOSALS
+from dspine_cluster.models.config import GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.types import PAGE_TOKENS
-from dspine_kernels import draft_attention, injection, paged_attention, transition_cache
-from dspine_kernels.injection import InjectionWeights
+from dspine_kernels import (
+    acceptance,
+    gated_delta,
+    kv_write,
+    paged_attention,
+)
+from dspine_kernels.acceptance import BlockRows
+from dspine_kernels.gated_delta import Inputs, States, Weights
+from dspine_kernels.kv_write import HeadTransform
 
 _CONTEXTS = (37, 0, 300)
 """Cached tokens of the requests: a page begun, none, several shares of keys."""
 _VOCABULARY = 1000
 
 
-class Inputs:
-    """Random inputs on a device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._random = torch.Generator(device).manual_seed(2)
-
-    def normal(self, *shape: int, std: float = 1.0, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-        numbers = torch.randn(shape, device=self.device, generator=self._random)
-        return (numbers * std).to(dtype)
-
-    def below(self, bound: int, *shape: int) -> Tensor:
-        return torch.randint(bound, shape, device=self.device, generator=self._random)
-
-    def longs(self, *values: int) -> Tensor:
-        return torch.tensor(values, device=self.device)
-
-
 def all_checks(config: PairConfig, device: torch.device) -> Iterator[Check]:
     """Checks at the dimensions of a pair; made one at a time, for they hold memory."""
-    inputs = Inputs(device)
-    yield paged_attention_check(config.target, inputs)
-    yield draft_attention_check(config.drafter, inputs)
-    yield injection_check(config.drafter, inputs)
-    yield transition_check(config.drafter, inputs)
-    yield walk_check(config.drafter, inputs)
+    draws = Draws(device)
+    yield from target_checks(config.target, draws)
+    yield from drafter_checks(config.drafter, draws)
+    yield acceptance_check(config.drafter, draws)
 
 
-def paged_attention_check(config: TargetConfig, inputs: Inputs) -> Check:
+def target_checks(config: TargetConfig, draws: Draws) -> Iterator[Check]:
+    """Checks at a target's dimensions."""
+    yield kv_write_check(config, draws)
+    yield paged_attention_check(config, draws)
+    if config.gated_delta is not None:
+        yield gated_delta_check(config.gated_delta, draws, widths=(16, 3, 1), num_pending=(0, 15, 4))
+        yield gated_delta_check(config.gated_delta, draws, widths=(1, 1, 1), num_pending=(0, 0, 0))
+
+
+def kv_write_check(config: TargetConfig, draws: Draws) -> Check:
+    """Queries that come back, and keys and values in pages that held nothing."""
+    slots = draws.longs(3, 40, 17, 0, 31)
+    num_rows = len(slots)
+
+    def run(
+        query: Tensor, key: Tensor, value: Tensor, scale: Tensor, angles: Tensor, slots: Tensor
+    ) -> Outcome:
+        pages = key.new_zeros((3, PAGE_TOKENS, config.num_kv_heads, config.head_dim))
+        values = torch.zeros_like(pages)
+        is_hybrid = config.gated_delta is not None
+        scale = 1.0 + scale.float() if is_hybrid else scale
+        cos, sin = angles.cos().to(key.dtype), angles.sin().to(key.dtype)
+        heads = HeadTransform(scale, scale.flip(0), config.rms_norm_eps, not is_hybrid, cos, sin)
+        placed = kv_write.write(query, key, value, heads, pages, values, slots)
+        return placed, pages, values
+
+    compare = beside_reference(
+        run,
+        draws.normal(num_rows, config.num_heads, config.head_dim),
+        draws.normal(num_rows, config.num_kv_heads, config.head_dim),
+        draws.normal(num_rows, config.num_kv_heads, config.head_dim),
+        draws.normal(config.head_dim, std=0.5),
+        draws.normal(num_rows, 1, config.rotary_dim // 2, dtype=torch.float32),
+        slots,
+    )
+    return Check("kv_write", compare)
+
+
+def paged_attention_check(config: TargetConfig, draws: Draws) -> Check:
     """Blocks of unequal width over contexts of unequal length."""
     widths = (16, 1, 7)
     tables = [[3 * i + b for i in range(-(-(c + 16) // PAGE_TOKENS))] for b, c in enumerate(_CONTEXTS)]
     num_pages = 1 + max(max(table) for table in tables)
     pages = (num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
 
-    def run(query: Tensor, keys: Tensor, values: Tensor, device: torch.device) -> Tensor:
+    def run(query: Tensor, keys: Tensor, values: Tensor, device: torch.device) -> Outcome:
         plan = paged_attention.plan(tables, widths, _CONTEXTS, page_tokens=PAGE_TOKENS, device=device)
-        return paged_attention.attend(query, keys, values, plan, config.head_dim**-0.5)
+        return (paged_attention.attend(query, keys, values, plan, config.head_dim**-0.5),)
 
-    query = inputs.normal(sum(widths), config.num_heads, config.head_dim)
-    caches = inputs.normal(*pages), inputs.normal(*pages)
-    return Check("paged_attention", beside_reference(run, query, *caches, inputs.device))
+    query = draws.normal(sum(widths), config.num_heads, config.head_dim)
+    caches = draws.normal(*pages), draws.normal(*pages)
+    return Check("paged_attention", beside_reference(run, query, *caches, draws.device))
 
 
-def draft_attention_check(config: DrafterConfig, inputs: Inputs) -> Check:
-    """Blocks that see contexts of unequal length, the longest through a window."""
-    num_pages = -(-max(_CONTEXTS) // PAGE_TOKENS)
-    pages = (len(_CONTEXTS) * num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
-    block = (len(_CONTEXTS), config.block_size)
+def acceptance_check(config: DrafterConfig, draws: Draws) -> Check:
+    """The likeliest tokens, and what three blocks commit that were sampled, the second without proposals."""
+    num_rows = (config.block_size, 1, 6)
+    total = sum(num_rows)
+    probs = draws.normal(total, _VOCABULARY, std=2.0, dtype=torch.float32).softmax(-1)
+    proposals = probs.argmax(-1)  # most are accepted
+    proposals[4::5] = 7
+    candidates = torch.cat((proposals[:, None], draws.below(_VOCABULARY, total, config.top_k - 1)), -1)
+    draft_probs = draws.normal(total, config.top_k, dtype=torch.float32).softmax(-1)
+    starts = draws.longs(0, num_rows[0], num_rows[0] + 1, total)
+    draft_probs[starts[1:] - 1] = 0.0
+
+    def run(probs: Tensor, rows: BlockRows, candidates: Tensor, q: Tensor, uniforms: Tensor) -> Outcome:
+        accepted = acceptance.accept_sampled(probs, rows, candidates, q, uniforms.double())
+        return acceptance.argmax(probs), *accepted
+
+    compare = beside_reference(
+        run,
+        probs,
+        BlockRows(starts, proposals, max(num_rows)),
+        candidates,
+        draft_probs,
+        0.8 * draws.uniform(total),
+    )
+    return Check("acceptance", compare, limit=0.0)
+
+
+def gated_delta_check(
+    config: GatedDeltaConfig, draws: Draws, *, widths: tuple[int, ...], num_pending: tuple[int, ...]
+) -> Check:
+    """Outputs of blocks, and states moved to their anchors in slots that are no neighbours."""
+    slots, num_slots = (4, 0, 2), 5
+    num_heads = config.num_value_heads
 
     def run(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        table: Tensor,
-        starts: Tensor,
-        anchors_at: Tensor,
-    ) -> Tensor:
-        plan = draft_attention.plan(
-            table,
-            torch.zeros_like(starts),
-            starts,
-            anchors_at,
-            block_size=config.block_size,
-            num_groups=config.num_heads // config.num_kv_heads,
-            window=min(_CONTEXTS[-1] // 2, config.sliding_window or _CONTEXTS[-1]),
-            is_causal=True,
-            dtype=query.dtype,
+        new: Tensor, state: Tensor, past: Tensor, pending: Tensor, conv: Tensor, gates: Tensor
+    ) -> Outcome:
+        parts = [config.conv_dim, num_heads, num_heads]
+        states = States(
+            state.float(), past, Inputs(*(x.contiguous() for x in torch.split(pending, parts, -1)))
         )
-        return draft_attention.attend(query, key, value, keys, values, plan)
+        weights = Weights(conv.float(), gates[0].float(), gates[1], config.num_key_heads, config.key_head_dim)
+        plan = gated_delta.plan(slots, widths, num_pending, device=new.device)
+        out = gated_delta.verify_slots(
+            Inputs(*(x.contiguous() for x in torch.split(new, parts, -1))), weights, states, plan
+        )
+        return out, states.state, states.conv_state, *states.pending
 
-    table = torch.arange(pages[0], device=inputs.device).view(len(_CONTEXTS), num_pages)
+    num_inputs = config.conv_dim + 2 * num_heads
     compare = beside_reference(
         run,
-        inputs.normal(*block, config.num_heads, config.head_dim),
-        inputs.normal(*block, config.num_kv_heads, config.head_dim),
-        inputs.normal(*block, config.num_kv_heads, config.head_dim),
-        inputs.normal(*pages),
-        inputs.normal(*pages),
-        table,
-        inputs.longs(3, 0, 0),
-        inputs.longs(*_CONTEXTS),
+        draws.normal(sum(widths), num_inputs),
+        draws.normal(num_slots, num_heads, config.key_head_dim, config.value_head_dim),
+        draws.normal(num_slots, config.conv_kernel - 1, config.conv_dim),
+        draws.normal(num_slots, MAX_PROPOSALS, num_inputs),
+        draws.normal(config.conv_dim, config.conv_kernel, std=0.5),
+        draws.normal(2, num_heads),
     )
-    return Check("draft_attention", compare)
-
-
-def injection_check(config: DrafterConfig, inputs: Inputs) -> Check:
-    hidden = inputs.normal(2, config.block_size, config.hidden_size)
-    codes = _codes(config, inputs)
-    compare = beside_reference(
-        injection.inject_after_anchors, hidden, inputs.below(_VOCABULARY, 2), codes, _weights(config, inputs)
-    )
-    return Check("injection", compare)
-
-
-def transition_check(config: DrafterConfig, inputs: Inputs) -> Check:
-    def run(
-        states: Tensor,
-        anchors: Tensor,
-        candidates: Tensor,
-        codes: Tensor,
-        lm_head: Tensor,
-        weights: InjectionWeights,
-        norm_weight: Tensor,
-    ) -> Tensor:
-        eps = config.rms_norm_eps
-        return transition_cache.scores(states, anchors, candidates, codes, lm_head, weights, norm_weight, eps)
-
-    compare = beside_reference(
-        run,
-        inputs.normal(2, config.num_proposals, config.hidden_size),
-        inputs.below(_VOCABULARY, 2),
-        inputs.below(_VOCABULARY, 2, config.num_proposals, config.top_k),
-        _codes(config, inputs),
-        inputs.normal(_VOCABULARY, config.hidden_size, std=0.02),
-        _weights(config, inputs),
-        1.0 + inputs.normal(config.hidden_size, std=0.1),
-    )
-    return Check("transition_cache.scores", compare)
-
-
-def walk_check(config: DrafterConfig, inputs: Inputs) -> Check:
-    """Chosen tokens and the distributions that they were drawn from, at temperatures 0, 1 and 0.5."""
-
-    def run(rows: Tensor, candidates: Tensor, temperatures: Tensor, noise: Tensor) -> Tensor:
-        walk = transition_cache.walk(rows, candidates, temperatures, noise.double())
-        return torch.cat((walk.tokens.float().unsqueeze(-1), walk.probs, walk.confidence.unsqueeze(-1)), -1)
-
-    temperatures = torch.tensor([0.0, 1.0, 0.5], device=inputs.device)
-    shape = (3, config.num_proposals, config.top_k)
-    noise = -(-inputs.normal(*shape, dtype=torch.float32).abs().clamp(1e-3, 1.0).log()).clamp(1e-3).log()
-    compare = beside_reference(
-        run,
-        inputs.normal(*shape, config.top_k, std=2.0, dtype=torch.float32),
-        inputs.below(_VOCABULARY, *shape),
-        temperatures,
-        noise * (temperatures > 0)[:, None, None],
-    )
-    return Check("transition_cache.walk", compare, limit=1e-5)
-
-
-def _codes(config: DrafterConfig, inputs: Inputs) -> Tensor:
-    return torch.nn.functional.normalize(inputs.normal(_VOCABULARY, config.transfer_rank), dim=-1)
-
-
-def _weights(config: DrafterConfig, inputs: Inputs) -> InjectionWeights:
-    rank, message, hidden = config.transfer_rank, config.message_size, config.hidden_size
-    return InjectionWeights(
-        readout=inputs.normal(rank, hidden, std=hidden**-0.5),
-        write=inputs.normal(hidden, message, std=message**-0.5),
-        message=inputs.normal(message, rank, std=rank**-0.5),
-        receiver_gate=inputs.normal(message, rank, std=rank**-0.5),
-        predecessor_gate=inputs.normal(message, rank, std=rank**-0.5),
-        bias=inputs.normal(message, std=0.1),
-    )
+    return Check(f"gated_delta, blocks of {', '.join(map(str, widths))}", compare)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from dspine_cluster.bench import gpu_floors as floors
 from dspine_cluster.bench.gpu_bench import NUM_ACCEPTED, OFFICE, Workbench
 from dspine_cluster.bench.gpu_floors import PassShape, Work
+from dspine_cluster.engine.graphs import GraphCache
 from dspine_cluster.types import SamplingParams
 
 Run = Callable[[], object]
@@ -28,7 +31,9 @@ class Part:
     run: Run
     """Launch by launch."""
     run_graphed: Run | None = None
-    """The same with CUDA graphs; None where the host decides between launches."""
+    """The same with CUDA graphs; None where there is nothing to record."""
+    is_recorded: Callable[[], bool] = lambda: False
+    """Whether, by now, `run_graphed` replays what was recorded."""
 
 
 def all_parts(bench: Workbench, batches: tuple[int, ...]) -> Iterator[Part]:
@@ -40,81 +45,119 @@ def all_parts(bench: Workbench, batches: tuple[int, ...]) -> Iterator[Part]:
 
 
 def _whole(bench: Workbench, num_requests: int) -> Iterator[Part]:
-    config, drafter = bench.pair.config, bench.pair.config.drafter
-    block_size, context = drafter.block_size, bench.context_tokens
-    num_rows = num_requests * block_size
-
-    plain = PassShape(num_requests, 1, context)
+    drafter, context = bench.pair.config.drafter, bench.context_tokens
+    num_rows = num_requests * drafter.block_size
+    plain = bench.plain_segments(num_requests)
     yield Part(
         "plain",
         num_requests,
         num_requests,
-        _pass_work(bench, plain),
-        lambda: bench.engine.logits(bench.plain_pass(num_requests)),
+        _pass_work(bench, PassShape(num_requests, 1, context)),
+        lambda: bench.plain(num_requests, graphed=False),
+        lambda: bench.plain(num_requests, graphed=True),
+        lambda: bench.is_recorded(plain, num_pending=0),
     )
-    block = PassShape(num_requests, block_size, context, NUM_ACCEPTED)
+    verify_work = _pass_work(bench, PassShape(num_requests, drafter.block_size, context, NUM_ACCEPTED))
+    blocks = bench.block_segments(num_requests)
+
+    def is_pass_recorded() -> bool:
+        return bench.is_recorded(blocks, num_pending=NUM_ACCEPTED)
+
     yield Part(
         "verify",
         num_requests,
         num_rows,
-        _pass_work(bench, block),
-        lambda: bench.engine.logits(bench.verify_pass(num_requests)),
+        verify_work,
+        lambda: bench.verify(num_requests, graphed=False),
+        lambda: bench.verify(num_requests, graphed=True),
+        is_pass_recorded,
     )
-    inputs, sampling = bench.draft_inputs(num_requests), bench.sampling(num_requests)
     draft_work = floors.draft(drafter, num_requests, context)
+    places = bench.draft_places(num_requests)
     yield Part(
-        "draft", num_requests, num_rows, draft_work, lambda: bench.pair.drafter.draft(*inputs, sampling)
+        "draft",
+        num_requests,
+        num_rows,
+        draft_work,
+        lambda: bench.draft(num_requests, graphed=False),
+        lambda: bench.draft(num_requests, graphed=True),
+        lambda: bench.draft_graphs.is_recorded(places),
     )
-    ingested = bench.ingest_inputs(num_requests)
-    num_committed = num_requests * (NUM_ACCEPTED + 1)
+    acceptance = floors.acceptance(bench.pair.config.target, num_rows)
+    ingest = floors.ingest(drafter, num_requests * (NUM_ACCEPTED + 1))
+    yield Part(
+        "round",
+        num_requests,
+        num_rows,
+        draft_work + verify_work + acceptance + ingest,
+        _round(bench, num_requests, graphed=False),
+        _round(bench, num_requests, graphed=True),
+        is_pass_recorded,
+    )
 
-    def one_round() -> None:
-        drafts = bench.pair.drafter.draft(*inputs, sampling)
-        blocks = bench.blocks(num_requests, OFFICE, drafts)
-        hidden = bench.run_pass(num_requests, [block.proposals for block in blocks], num_pending=NUM_ACCEPTED)
-        bench.accept(hidden, blocks)
+
+def _round(bench: Workbench, num_requests: int, *, graphed: bool) -> Run:
+    """Draft, verify, accept, and give the drafter the features of what counts as accepted."""
+    ingested = bench.ingest_inputs(num_requests)
+
+    def run() -> None:
+        blocks = bench.blocks(num_requests, OFFICE, bench.draft(num_requests, graphed=graphed))
+        segments = bench.block_segments(num_requests, [block.proposals for block in blocks])
+        bench.accept(bench.run_pass(segments, num_pending=NUM_ACCEPTED, graphed=graphed), blocks)
         bench.ingest(*ingested)
 
-    acceptance = floors.acceptance(config.target, num_rows)
-    round_work = draft_work + _pass_work(bench, block) + acceptance + floors.ingest(drafter, num_committed)
-    yield Part("round", num_requests, num_rows, round_work, one_round)
+    return run
 
 
 def _pieces(bench: Workbench, num_requests: int) -> Iterator[Part]:
     drafter, config = bench.pair.drafter, bench.pair.config.drafter
     num_rows = num_requests * config.block_size
+    graphs: GraphCache[str, object] = GraphCache(bench.device)
+
+    def piece(name: str, num_tokens: int, work: Work, run: Run) -> Part:
+        return Part(
+            name,
+            num_requests,
+            num_tokens,
+            work,
+            run,
+            lambda: graphs.run(name, run),
+            lambda: graphs.is_recorded(name),
+        )
+
     anchors, _, _ = bench.draft_inputs(num_requests)
     sampling = bench.sampling(num_requests)
     shape = (num_requests, config.block_size, config.hidden_size)
     states = torch.randn(shape, dtype=torch.bfloat16, device=bench.device)
 
-    def inject() -> None:
+    def inject() -> Tensor:
         hidden = states
         for layer in range(config.num_layers):
             hidden = drafter.inject(layer, hidden, anchors)
+        return hidden
 
-    yield Part("injection", num_requests, num_rows, floors.injection(config, num_requests), inject)
+    yield piece("injection", num_rows, floors.injection(config, num_requests), inject)
     shape = (num_requests, config.num_proposals, config.top_k)
     candidates = torch.randint(config.vocab_size, shape, device=bench.device)
     logits = torch.randn(shape, device=bench.device)
 
-    def score_and_walk() -> None:
-        drafter.walk(candidates, drafter.rows(states[:, 1:], anchors, candidates, logits), sampling)
+    def scores() -> Tensor:
+        return drafter.rows(states[:, 1:], anchors, candidates, logits)
 
-    work = floors.transition(config, num_requests)
-    yield Part("transition", num_requests, num_rows, work, score_and_walk)
+    yield piece("transition", num_rows, floors.transition(config, num_requests), scores)
+    rows = scores()
+    yield Part("walk", num_requests, num_rows, Work(), lambda: drafter.walk(candidates, rows, sampling))
+    slots, positions = bench.ingest_inputs(num_requests)
+    work = floors.ingest(config, len(slots))
+    yield piece("ingest", len(slots), work, lambda: bench.ingest(slots, positions))
     hidden = torch.randn(num_rows, config.hidden_size, dtype=torch.bfloat16, device=bench.device)
     target = bench.pair.config.target
     head = floors.head(target, num_rows)
     yield Part("head", num_requests, num_rows, head, lambda: bench.engine.logits(hidden))
-    for name, params in (("accept greedy", GREEDY), ("accept sampled", OFFICE)):
+    work = head + floors.acceptance(target, num_rows)
+    for name, params in (("head, greedy", GREEDY), ("head, sampled", OFFICE)):
         blocks = bench.blocks(num_requests, params)
-        work = head + floors.acceptance(target, num_rows)
-        yield Part(name, num_requests, num_rows, work, lambda blocks=blocks: bench.accept(hidden, blocks))
-    ingested = bench.ingest_inputs(num_requests)
-    num_committed = len(ingested[0])
-    work = floors.ingest(config, num_committed)
-    yield Part("ingest", num_requests, num_committed, work, lambda: bench.ingest(*ingested))
+        yield Part(name, num_requests, num_rows, work, functools.partial(bench.accept, hidden, blocks))
 
 
 def _pass_work(bench: Workbench, shape: PassShape) -> Work:

@@ -21,6 +21,9 @@ class PartResult:
     num_tokens: int
     eager_ms: float
     graph_ms: float | None
+    """Padded to a bucket; None where there is nothing to record."""
+    is_recorded: bool
+    """Whether that was a replay of a recorded graph."""
     floor_ms: float
     limit: str
     """Which ceiling sets the floor: bytes or operations."""
@@ -119,6 +122,8 @@ class Report:
             texts = [text.ljust(width) for text, width in zip(row[:2], widths[:2], strict=True)]
             numbers = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
             _say("  ".join([*texts, *numbers]))
+        if any(result.graph_ms is not None and not result.is_recorded for result in self.results):
+            _say("* padded, but not recorded")
 
 
 def _row(result: PartResult) -> tuple[str, ...]:
@@ -130,9 +135,9 @@ def _row(result: PartResult) -> tuple[str, ...]:
         str(result.num_requests),
         str(result.num_tokens),
         f"{result.eager_ms:.3f}",
-        "-" if graph_ms is None else f"{graph_ms:.3f}",
+        "-" if graph_ms is None else f"{graph_ms:.3f}{'' if result.is_recorded else '*'}",
         f"{result.floor_ms:.3f}",
-        f"{best_ms / result.floor_ms:.2f}",
+        f"{best_ms / result.floor_ms:.2f}" if result.floor_ms else "-",
         result.limit,
     )
 

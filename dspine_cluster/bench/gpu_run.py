@@ -117,6 +117,7 @@ def _measure_part(part: Part, model: str, timer: Timer, report: Report) -> PartR
         num_tokens=part.num_tokens,
         eager_ms=eager.median_ms,
         graph_ms=graphed.median_ms if graphed is not None else None,
+        is_recorded=part.is_recorded(),
         floor_ms=report.ceilings.floor_ms(part.work),
         limit=report.ceilings.limit(part.work),
         num_runs=eager.num_runs,

@@ -22,6 +22,8 @@ class GraphBucket:
     """Rows beyond the pass's own belong to no request."""
     max_width: int
     """Tokens of one request at most: 1 where all decode plainly."""
+    replays: bool
+    """Whether requests may have accepted proposals that their states have not seen."""
 
 
 class GraphBuckets:
@@ -43,8 +45,11 @@ class GraphBuckets:
     def max_requests(self) -> int:
         return self._request_sizes[-1]
 
-    def bucket_of(self, widths: Sequence[int]) -> GraphBucket | None:
-        """The smallest bucket for blocks of `widths` tokens; None if none is large enough, or there is no block."""
+    def bucket_of(self, widths: Sequence[int], *, replays: bool) -> GraphBucket | None:
+        """The smallest bucket for blocks of `widths` tokens; None if none is large enough, or there is no block.
+
+        `replays`: whether any of the requests has accepted proposals to be replayed.
+        """
         num_tokens, width = sum(widths), max(widths, default=0)
         if not 0 < width <= self._block_size or len(widths) > self.max_requests:
             return None
@@ -54,6 +59,7 @@ class GraphBuckets:
             num_requests=_at_least(self._request_sizes, len(widths)),
             num_tokens=_at_least(self.token_sizes, num_tokens),
             max_width=1 if width == 1 else self._block_size,
+            replays=replays or width > 1,
         )
 
     def common(self) -> list[GraphBucket]:
@@ -61,7 +67,7 @@ class GraphBuckets:
         found: dict[GraphBucket, None] = {}
         for num_requests in reversed(self._request_sizes):
             for width in (self._block_size, 1):
-                bucket = self.bucket_of([width] * num_requests)
+                bucket = self.bucket_of([width] * num_requests, replays=False)
                 if bucket is not None:
                     found[bucket] = None
         return list(found)

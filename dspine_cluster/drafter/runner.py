@@ -13,6 +13,7 @@ from torch import Tensor
 from dspine_cluster.core.draft_context import UsableContext
 from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
+from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
 from dspine_cluster.transport.messages import DraftItem, Float32Array, Int32Array, UInt8Array
@@ -75,7 +76,7 @@ class DraftRunner:
         self._dtype, self._device = drafter.lm_head.dtype, drafter.lm_head.device
         self._pool = DraftPool.create(drafter.config, num_pages, self._dtype, self._device)
         self._generator = torch.Generator(self._device).manual_seed(random_seed)
-        self._graphs = DraftGraphs(drafter, self._pool) if self._device.type == "cuda" else None
+        self._graphs = DraftGraphs(drafter, self._pool) if can_record(self._device) else None
 
     @property
     def num_pages(self) -> int:

@@ -86,6 +86,11 @@ class PackedBatch:
         self.tokens, self.positions, slots_of_rows = rows.unbind()  # each [num_rows]
         self.slots = slots_of_rows[: self.num_tokens]  # page * 16 + offset
 
+    @property
+    def feature_rows(self) -> Tensor:
+        """Where in the feature pool the first `num_tokens` rows go."""
+        return self.slots
+
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, heads: HeadTransform) -> Tensor:
         keys, values = self._kv_pool.keys[layer], self._kv_pool.values[layer]
         query = kv_write.write(query, key, value, heads, keys, values, self.slots)

@@ -10,8 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.page_pool import extend_slots
 from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
+from dspine_cluster.engine.padded_batch import PaddedBatch
+from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.models.target import TargetModel
 
@@ -28,9 +31,10 @@ class Engine:
         projector: nn.Module | None = None,
         tapped_layers: Sequence[int] = (),
         feature_size: int = 0,
+        graph_buckets: GraphBuckets | None = None,
     ) -> None:
         """`projector` maps taps `[n, len(tapped_layers) * hidden_size]` to features `[n, feature_size]`; without one
-        no features are kept."""
+        no features are kept. Passes over blocks alone are padded to `graph_buckets`, and on GPUs recorded."""
         weight = target.embedding_weight
         self.target = target
         self.num_pages = num_pages
@@ -41,6 +45,9 @@ class Engine:
         self.feature_pool = FeaturePool.create(
             feature_size if projector is not None else 0, num_pages, weight.dtype, weight.device
         )
+        self.graphs: PassGraphs | None = None
+        if graph_buckets is not None:
+            self.graphs = PassGraphs(self._run, graph_buckets, self.kv_pool, self.state_pool)
 
     @torch.inference_mode()
     def forward(self, blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
@@ -53,16 +60,23 @@ class Engine:
         Raises:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
         """
-        batch = PackedBatch(blocks, chunks, self.kv_pool, self.state_pool)
-        output = self.target(batch.tokens, batch.positions, batch, self._tapped_layers)
-        if self._projector is not None:
-            features = self._projector(output.taps)  # [num_rows, feature_size]
-            self.feature_pool.rows.index_copy_(0, batch.slots, features[: batch.num_tokens])
-        hidden: Tensor = output.hidden[: batch.num_tokens]
+        hidden = self.graphs.forward(blocks) if self.graphs is not None and not chunks else None
+        if hidden is None:
+            batch = PackedBatch(blocks, chunks, self.kv_pool, self.state_pool)
+            hidden = self._run(batch)[: batch.num_tokens]
         if not hidden.sum().isfinite():
             raise FloatingPointError(
                 "the target gave numbers that are not finite: check its weights and the memory"
             )
+        return hidden
+
+    def _run(self, batch: PackedBatch | PaddedBatch) -> Tensor:
+        """Layers and features; waits for nothing on the device, so that it can be recorded."""
+        output = self.target(batch.tokens, batch.positions, batch, self._tapped_layers)
+        if self._projector is not None:
+            features = self._projector(output.taps)  # [num_rows, feature_size]
+            self.feature_pool.storage.index_copy_(0, batch.feature_rows, features[: batch.num_tokens])
+        hidden: Tensor = output.hidden
         return hidden
 
     @torch.inference_mode()
@@ -72,6 +86,11 @@ class Engine:
         if num_rows < MIN_ROWS:
             hidden = F.pad(hidden, (0, 0, 0, MIN_ROWS - num_rows))
         return self.target.logits(hidden)[:num_rows]
+
+    @property
+    def token_sizes(self) -> tuple[int, ...]:
+        """The sizes to which the tokens of a pass over blocks are padded, ascending; larger ones are not padded."""
+        return self.graphs.token_sizes if self.graphs is not None else ()
 
     @property
     def feature_row_bytes(self) -> int:

@@ -8,11 +8,18 @@ from typing import Generic, TypeVar
 
 import torch
 
+from dspine_kernels.dispatch import uses_triton
+
 Key = TypeVar("Key", bound=Hashable)
 Output = TypeVar("Output")
 
 _LIMIT_BYTES = 2 * 2**30
 _logger = logging.getLogger(__name__)
+
+
+def can_record(device: torch.device) -> bool:
+    """Whether the operations of a pass can be recorded there: kernels that never ask the host."""
+    return uses_triton(torch.empty(0, device=device))
 
 
 class GraphCache(Generic[Key, Output]):
@@ -25,9 +32,10 @@ class GraphCache(Generic[Key, Output]):
     def __init__(self, device: torch.device, *, limit_bytes: int = _LIMIT_BYTES) -> None:
         """Nothing more is recorded once the graphs have taken `limit_bytes`."""
         self._device = device
-        self._left_bytes = limit_bytes if device.type == "cuda" else 0
+        records = can_record(device)
+        self._left_bytes = limit_bytes if records else 0
+        self._pool = torch.cuda.graph_pool_handle() if records else None
         self._recorded: dict[Key, tuple[torch.cuda.CUDAGraph, Output]] = {}
-        self._pool: tuple[int, int] | None = None
 
     def run(self, key: Key, work: Callable[[], Output]) -> Output:
         """Do the work of `key`: replay it, or do it launch by launch and record it for the next time."""
@@ -45,8 +53,6 @@ class GraphCache(Generic[Key, Output]):
         return key in self._recorded
 
     def _record(self, key: Key, work: Callable[[], Output]) -> None:
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.empty_cache()  # as recording begins with it, so that the difference is what the graph takes
         before_bytes = torch.cuda.memory_reserved(self._device)
         graph = torch.cuda.CUDAGraph()

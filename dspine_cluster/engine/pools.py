@@ -42,14 +42,19 @@ class KvPool:
 class FeaturePool:
     """Features of computed tokens, by page; a page holds them beside its K/V."""
 
-    rows: Tensor
-    """[num_pages * 16, feature_size], model dtype; row = page * 16 + offset."""
+    storage: Tensor
+    """`rows`, and one row more, which takes what belongs to no token."""
+
+    @property
+    def rows(self) -> Tensor:
+        """[num_pages * 16, feature_size], model dtype; row = page * 16 + offset."""
+        return self.storage[:-1]
 
     @classmethod
     def create(
         cls, feature_size: int, num_pages: int, dtype: torch.dtype, device: torch.device
     ) -> FeaturePool:
-        return cls(torch.empty((num_pages * PAGE_TOKENS, feature_size), dtype=dtype, device=device))
+        return cls(torch.empty((num_pages * PAGE_TOKENS + 1, feature_size), dtype=dtype, device=device))
 
     @staticmethod
     def page_bytes(feature_size: int, dtype: torch.dtype) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 import torch
 
-from dspine_cluster.config import DraftingConfig, VerifierConfig, parse_verify
+from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig, parse_verify
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.identity import make_hello
@@ -64,6 +67,7 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         projector=projector,
         tapped_layers=drafter_config.target_layer_ids if drafter_config else (),
         feature_size=feature_size,
+        graph_buckets=_graph_buckets(config.engine, drafter_config, device),
     )
     _warm_up(engine)
     return LoadedVerifier(
@@ -74,8 +78,10 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
     )
 
 
-def make_policy(verify: str, drafter: DrafterConfig | None) -> VerifyLengthPolicy:
-    """The policy of a `verify` setting; without a drafter that of plain decoding.
+def make_policy(
+    verify: str, drafter: DrafterConfig | None, token_sizes: Sequence[int] = ()
+) -> VerifyLengthPolicy:
+    """The policy of a `verify` setting; without a drafter that of plain decoding. `token_sizes` are the engine's.
 
     Raises:
         ConfigError: there is no such setting.
@@ -84,8 +90,17 @@ def make_policy(verify: str, drafter: DrafterConfig | None) -> VerifyLengthPolic
     if drafter is None:
         return FixedVerifyLength(0)
     if length is None:
-        return DynamicVerifyLength(Random(0), max_proposals=drafter.num_proposals)
+        return DynamicVerifyLength(Random(0), max_proposals=drafter.num_proposals, buckets=token_sizes)
     return FixedVerifyLength(length)
+
+
+def _graph_buckets(
+    config: EngineConfig, drafter: DrafterConfig | None, device: torch.device
+) -> GraphBuckets | None:
+    """The sizes to record passes at; None where none can be recorded."""
+    if not can_record(device):
+        return None
+    return GraphBuckets(config.max_running_requests, drafter.block_size if drafter is not None else 1)
 
 
 def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:
@@ -100,3 +115,5 @@ def _warm_up(engine: Engine) -> None:
     engine.logits(engine.forward([], [Segment([0] * 16, 0, [0], slot)])[-1:])
     engine.logits(engine.forward([Segment([0] * 16, 16, [0, 1], slot)], []))
     engine.state_pool.release(slot)
+    if engine.graphs is not None:
+        engine.graphs.warm_up()

@@ -55,7 +55,7 @@ class VerifierService:
             loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
-            policy=make_policy(config.drafting.verify, drafter),
+            policy=make_policy(config.drafting.verify, drafter, loaded.engine.token_sizes),
             block_size=drafter.block_size if drafter else 1,
             mask_token_id=drafter.mask_token_id if drafter else None,
             deliver=self._deliver,

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
+from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
@@ -198,7 +199,9 @@ class VirtualClock:
         return self.now_s
 
 
-def random_engine(target: TargetModel, *, pool_tokens: int, num_slots: int) -> Engine:
+def random_engine(
+    target: TargetModel, *, pool_tokens: int, num_slots: int, graph_buckets: GraphBuckets | None = None
+) -> Engine:
     """An engine whose features mix the first and the last layer at random."""
     projector = torch.nn.Linear(2 * HIDDEN_SIZE, FEATURE_SIZE, bias=False).requires_grad_(False)
     projector.weight.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
@@ -209,6 +212,7 @@ def random_engine(target: TargetModel, *, pool_tokens: int, num_slots: int) -> E
         projector=projector,
         tapped_layers=(0, target.config.num_layers - 1),
         feature_size=FEATURE_SIZE,
+        graph_buckets=graph_buckets,
     )
 
 

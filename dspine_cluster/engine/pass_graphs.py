@@ -1,0 +1,78 @@
+"""Passes over blocks padded to a few sizes, so that a recorded one serves all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dspine_cluster.core.graph_buckets import GraphBucket, GraphBuckets, table_pages
+from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.graphs import GraphCache
+from dspine_cluster.engine.padded_batch import PaddedBatch
+from dspine_cluster.engine.pools import KvPool, StatePool
+
+
+class _Size(NamedTuple):
+    bucket: GraphBucket
+    num_pages: int
+
+
+class PassGraphs:
+    """Runs passes without prompt chunks over buffers that stay in place. For one thread."""
+
+    def __init__(
+        self,
+        run: Callable[[PaddedBatch], Tensor],
+        buckets: GraphBuckets,
+        kv_pool: KvPool,
+        state_pool: StatePool,
+    ) -> None:
+        """`run` does a pass and gives its final hidden states, a row a padded token; it waits for nothing."""
+        self._run = run
+        self._buckets = buckets
+        self._kv_pool, self._state_pool = kv_pool, state_pool
+        self._batches: dict[_Size, PaddedBatch] = {}
+        self._graphs: GraphCache[_Size, Tensor] = GraphCache(kv_pool.keys.device)
+
+    @property
+    def token_sizes(self) -> tuple[int, ...]:
+        """To what the tokens of a pass are padded."""
+        return self._buckets.token_sizes
+
+    def forward(self, blocks: Sequence[Segment]) -> Tensor | None:
+        """Final hidden states `[num_tokens, hidden_size]`, good until the next pass; None where no bucket fits.
+
+        The caller must have waited for the device since the pass before.
+        """
+        size = self._size(blocks)
+        return None if size is None else self._forward(size, blocks)
+
+    def is_recorded(self, blocks: Sequence[Segment]) -> bool:
+        size = self._size(blocks)
+        return size is not None and self._graphs.is_recorded(size)
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Record plain decoding and whole blocks over short contexts. Pools stay as they are."""
+        for bucket in self._buckets.common():
+            self._forward(_Size(bucket, table_pages(0)), [])
+
+    def _forward(self, size: _Size, blocks: Sequence[Segment]) -> Tensor:
+        if size not in self._batches:
+            self._batches[size] = PaddedBatch(size.bucket, size.num_pages, self._kv_pool, self._state_pool)
+        batch = self._batches[size]
+        batch.fill(blocks)
+        hidden = self._graphs.run(size, lambda: self._run(batch))
+        return hidden[: sum(len(block.tokens) for block in blocks)]
+
+    def _size(self, blocks: Sequence[Segment]) -> _Size | None:
+        replays = any(self._state_pool.num_pending[block.state_slot] for block in blocks)
+        bucket = self._buckets.bucket_of([len(block.tokens) for block in blocks], replays=replays)
+        if bucket is None:
+            return None
+        num_pages = max(num_pages_for(block.start + len(block.tokens)) for block in blocks)
+        return _Size(bucket, table_pages(num_pages))
