@@ -120,7 +120,8 @@ class GoodDrafter(NoisyDrafter):
 
     def _distributions(self, item: DraftItem) -> Float64Array:
         q = self._shares[item.output_index :][:15] * self._random.gamma(4.0, size=(15, 16))
-        return q / q.sum(-1, keepdims=True)
+        normalised: Float64Array = q / q.sum(-1, keepdims=True)
+        return normalised
 
 
 def p_value(counts: Counter[tuple[int, ...]], exact: Exact) -> float:
