@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dspine_kernels.gated_delta.chunk_form import CHUNK_TOKENS, chunked, one_chunk
-from dspine_kernels.gated_delta.heads import convolve, convolve_block, gates, l2_normalised, split_heads
+from dspine_kernels.gated_delta.heads import (
+    Heads,
+    convolve,
+    convolve_block,
+    gates,
+    l2_normalised,
+    split_heads,
+)
 from dspine_kernels.gated_delta.layer import Inputs, Weights
+
+ChunkForm = Callable[[Heads, Tensor | None], tuple[Tensor, Tensor]]
+"""Whole chunks of tokens after a state: outputs `[B, T, Hv, Dv]` and the state after the last token."""
 
 
 def prefill(
@@ -18,6 +30,7 @@ def prefill(
     state: Tensor | None = None,
     conv_state: Tensor | None = None,
     lengths: Tensor | None = None,
+    chunk_form: ChunkForm = chunked,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run many tokens of each request and advance its state.
 
@@ -26,6 +39,7 @@ def prefill(
         state: `[B, Hv, Dk, Dv]` fp32 before the first token; None is an empty past.
         conv_state: `[B, kernel - 1, conv_dim]`, the raw inputs before the first token; None is an empty past.
         lengths: `[B]` int, valid tokens a row. The rest never touches the state; its outputs are finite.
+        chunk_form: computes the recurrence.
 
     Returns:
         Output `[B, T, Hv, Dv]` in the dtype of `mixed_qkv`, then state and convolution state after each
@@ -48,7 +62,7 @@ def prefill(
         if lengths is not None:
             log_decay, beta = _zero_beyond(log_decay, lengths), _zero_beyond(beta, lengths)
         heads = split_heads(convolve(window, weights.conv_weight), log_decay, beta, weights)
-        out, new_state = chunked(heads, state)
+        out, new_state = chunk_form(heads, state)
     new_conv_state = _last_inputs(window, num_past, lengths)
     return out[:, :num_tokens].to(mixed_qkv.dtype), new_state, new_conv_state
 

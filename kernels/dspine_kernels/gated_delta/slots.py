@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from dspine_kernels.gated_delta import reference
+from dspine_kernels.gated_delta import linear_attention, reference
+from dspine_kernels.gated_delta.chunk_form import chunked
 from dspine_kernels.gated_delta.layer import Inputs, States, Weights
 
 
@@ -57,12 +59,16 @@ class SlotPlan:
 def prefill(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
     """See `gated_delta.prefill_slots`."""
     slots = plan.slots
+    chunk_form: reference.ChunkForm = chunked
+    if linear_attention.serves(inputs.mixed_qkv):
+        chunk_form = functools.partial(linear_attention.chunked, dtype=inputs.mixed_qkv.dtype)
     out, state, conv_state = reference.prefill(
         inputs.map(plan.pad),
         weights,
         state=_take(states.state, slots),
         conv_state=_take(states.conv_state, slots),
         lengths=plan.lengths,
+        chunk_form=chunk_form,
     )
     _put(states.state, slots, state)
     _put(states.conv_state, slots, conv_state)
