@@ -82,6 +82,7 @@ class Workbench:
             tensor.normal_(std=0.1, generator=self.generator)
         proposals = torch.randint(pair.config.target.vocab_size - 1, (max_requests, block_size - 1))
         self._proposals: list[list[int]] = proposals.tolist()
+        self._rules_by_sampling: dict[SamplingParams, list[LogitRules]] = {}
         self.draft_graphs = DraftGraphs(pair.drafter, self.draft_pool, max_blocks=max_requests)
 
     def plain(self, num_requests: int, *, graphed: bool) -> Tensor:
@@ -169,25 +170,36 @@ class Workbench:
     def blocks(
         self, num_requests: int, sampling: SamplingParams, drafts: DraftOutput | None = None
     ) -> list[Block]:
-        """What is verified: proposals, and where they were drafted the distributions that they were drawn from."""
-        vocab_size = self.pair.config.target.vocab_size
-        blocks = []
-        for i, request in enumerate(self._requests[:num_requests]):
-            rules = LogitRules(
-                sampling,
-                StopConditions(max_tokens=1024),
-                num_prompt_tokens=self.context_tokens,
-                eos_token_ids=(),
-                mask_token_id=None,
-                vocab_size=vocab_size,
-                device=self.device,
-            )
-            if drafts is None:
-                blocks.append(Block(rules, request.tokens, self._proposals[i]))
-            else:
-                tokens = drafts.tokens[i].tolist()
-                blocks.append(Block(rules, request.tokens, tokens, drafts.candidates[i], drafts.probs[i]))
-        return blocks
+        """What is verified: proposals, and where they were drafted the distributions that they were drawn from, which
+        come by way of the host as those of a drafter elsewhere do."""
+        members = list(zip(self._requests[:num_requests], self._rules(sampling), strict=False))
+        if drafts is None:
+            return [
+                Block(rules, request.tokens, proposals)
+                for (request, rules), proposals in zip(members, self._proposals, strict=False)
+            ]
+        tokens, candidates, probs = drafts.tokens.tolist(), drafts.candidates.cpu(), drafts.probs.cpu()
+        return [
+            Block(rules, request.tokens, tokens[i], candidates[i], probs[i])
+            for i, (request, rules) in enumerate(members)
+        ]
+
+    def _rules(self, sampling: SamplingParams) -> list[LogitRules]:
+        """Of every request, made once as when they are admitted."""
+        if sampling not in self._rules_by_sampling:
+            self._rules_by_sampling[sampling] = [
+                LogitRules(
+                    sampling,
+                    StopConditions(max_tokens=1024),
+                    num_prompt_tokens=self.context_tokens,
+                    eos_token_ids=(),
+                    mask_token_id=None,
+                    vocab_size=self.pair.config.target.vocab_size,
+                    device=self.device,
+                )
+                for _ in self._requests
+            ]
+        return self._rules_by_sampling[sampling]
 
     def accept(self, hidden: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
         """Head and acceptance of a verify pass."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from dspine_cluster.bench.gpu_checks import Check, Draws, Outcome, beside_reference
 from dspine_cluster.bench.gpu_draft_kernels import drafter_checks
 from dspine_cluster.bench.gpu_models import PairConfig
+from dspine_cluster.bench.gpu_pass_check import pass_check
 from dspine_cluster.engine.pools import MAX_PROPOSALS
 from dspine_cluster.models.config import GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
@@ -35,6 +36,7 @@ def all_checks(config: PairConfig, device: torch.device) -> Iterator[Check]:
     yield from target_checks(config.target, draws)
     yield from drafter_checks(config.drafter, draws)
     yield acceptance_check(config.drafter, draws)
+    yield pass_check(config.target, device)
 
 
 def target_checks(config: TargetConfig, draws: Draws) -> Iterator[Check]:

@@ -140,20 +140,22 @@ def build_pair(config: PairConfig, device: torch.device, *, seed: int = 0) -> Pa
         target = (make_qwen3_5 if config.target.gated_delta else make_qwen3)(config.target)
         projector = FeatureProjector(config.drafter)
     for module in (target, projector):
-        _fill(module, device, random)
+        fill(module, device, random)
         pack_weights(module)
     with torch.device("meta"):
         drafter = make_drafter(config.drafter, target.embedding_weight, target.lm_head_weight)
     assert isinstance(drafter, DSpine)
-    _fill(drafter, device, random)
+    fill(drafter, device, random)
     codes = torch.randn(drafter.transfer_codes.shape, dtype=torch.bfloat16, device=device, generator=random)
     drafter.set_transfer_codes(nn.functional.normalize(codes, dim=-1))
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # of what packing copied
     return Pair(config, target, projector, drafter)
 
 
 @torch.no_grad()
-def _fill(module: nn.Module, device: torch.device, random: torch.Generator) -> None:
-    """Matrices normal; vectors too, around what leaves their input as it is."""
+def fill(module: nn.Module, device: torch.device, random: torch.Generator) -> None:
+    """Random bf16 weights for a module made on `meta`: matrices normal, vectors too around what changes nothing."""
     module.to(torch.bfloat16).to_empty(device=device).eval().requires_grad_(False)
     for owner in module.modules():
         for name, parameter in owner.named_parameters(recurse=False):
