@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -14,6 +15,8 @@ Key = TypeVar("Key", bound=Hashable)
 Output = TypeVar("Output")
 
 _LIMIT_BYTES = 2 * 2**30
+_recording = threading.Lock()
+"""A process records one graph at a time."""
 _logger = logging.getLogger(__name__)
 
 
@@ -57,7 +60,7 @@ class GraphCache(Generic[Key, Output]):
         before_bytes = torch.cuda.memory_reserved(self._device)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with _recording, torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 output = work()
         except RuntimeError as error:
             # The work has been done, and will be again launch by launch.

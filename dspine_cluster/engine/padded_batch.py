@@ -45,6 +45,7 @@ class PaddedBatch:
         self.num_tokens = bucket.num_tokens
         self._kv_pool, self._state_pool = kv_pool, state_pool
         self.inputs = Staging(_fields(bucket, num_pages), kv_pool.keys.device)
+        self._pages: list[list[int]] = [[] for _ in range(bucket.num_requests)]  # as the page table has them
         self._num_slots = kv_pool.keys.shape[1] * kv_pool.keys.shape[2]
         fields = self.inputs.device
         self.tokens = fields["tokens"]  # int64 [num_tokens]; `positions` alike
@@ -114,9 +115,11 @@ class PaddedBatch:
             host[name][num_requests:] = 0
         host["row_starts"][: num_requests + 1] = [*accumulate(lengths, initial=0)]
         host["row_starts"][num_requests:] = sum(lengths)
-        for row, block, length in zip(host["page_table"], blocks, lengths, strict=False):
-            num_pages = num_pages_for(block.start + length)
-            row[:num_pages] = block.pages[:num_pages]
+        for number, (block, length) in enumerate(zip(blocks, lengths, strict=True)):
+            pages = list(block.pages[: num_pages_for(block.start + length)])
+            if pages != self._pages[number]:  # comparing is much cheaper than writing
+                self._pages[number] = pages
+                host["page_table"][number, : len(pages)] = pages
 
 
 def _fields(bucket: GraphBucket, num_pages: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
