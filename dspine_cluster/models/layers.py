@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspine_cluster.models.packing import Projections
-from dspine_kernels import kv_write
 
 
 class RMSNorm(nn.Module):
@@ -76,7 +75,7 @@ class MLP(nn.Module):
 
 
 class Rotary(NamedTuple):
-    """Angles of a pass, in the activation dtype."""
+    """Angles of a pass, in the activation dtype, for `dspine_kernels.kv_write`."""
 
     cos: Tensor  # [num_tokens, 1, rotary_dim / 2]
     sin: Tensor  # [num_tokens, 1, rotary_dim / 2]
@@ -87,10 +86,6 @@ class Rotary(NamedTuple):
         frequencies = _frequencies(rotary_dim, theta, positions.device)
         angles = (positions[:, None].float() * frequencies).unsqueeze(1)
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))
-
-    def rotate(self, x: Tensor) -> Tensor:
-        """Rotate (half-split) the first `rotary_dim` of every head of `[num_tokens, num_heads, head_dim]`."""
-        return kv_write.rotate(x, self.cos, self.sin)
 
 
 @functools.lru_cache(maxsize=16)

@@ -50,8 +50,8 @@ def test_the_reference_places_heads_bit_for_bit_as_the_layers_do(
     scale = norm.scale if isinstance(norm, ZeroCentredRMSNorm) else norm.weight
     heads = HeadTransform(scale, scale, EPS, isinstance(norm, RMSNorm), *x.rotary)
     query, key = kv_write.place(x.query, x.key, heads)
-    assert torch.equal(query, x.rotary.rotate(norm(x.query)))
-    assert torch.equal(key, x.rotary.rotate(norm(x.key)))
+    assert torch.equal(query, kv_write.rotate(norm(x.query), *x.rotary))
+    assert torch.equal(key, kv_write.rotate(norm(x.key), *x.rotary))
 
 
 def test_the_reference_stores_the_rows_that_have_slots() -> None:
