@@ -201,9 +201,13 @@ class Workbench:
             ]
         return self._rules_by_sampling[sampling]
 
-    def accept(self, hidden: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
-        """Head and acceptance of a verify pass."""
+    def head_and_accept(self, hidden: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
+        """What follows a verify pass, as much at once as an engine does."""
         return verify(lambda start, end: self.engine.logits(hidden[start:end]), blocks, self.generator)
+
+    def accept(self, logits: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
+        """Acceptance alone."""
+        return verify(lambda start, end: logits[start:end], blocks, self.generator)
 
     def ingest_inputs(self, num_requests: int) -> tuple[Tensor, Tensor]:
         """Feature rows' slots and positions of what a round commits."""

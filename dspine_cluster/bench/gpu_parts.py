@@ -103,7 +103,8 @@ def _round(bench: Workbench, num_requests: int, *, graphed: bool) -> Run:
     def run() -> None:
         blocks = bench.blocks(num_requests, OFFICE, bench.draft(num_requests, graphed=graphed))
         segments = bench.block_segments(num_requests, [block.proposals for block in blocks])
-        bench.accept(bench.run_pass(segments, num_pending=NUM_ACCEPTED, graphed=graphed), blocks)
+        hidden = bench.run_pass(segments, num_pending=NUM_ACCEPTED, graphed=graphed)
+        bench.head_and_accept(hidden, blocks)
         bench.ingest(*ingested)
 
     return run
@@ -154,10 +155,11 @@ def _pieces(bench: Workbench, num_requests: int) -> Iterator[Part]:
     target = bench.pair.config.target
     head = floors.head(target, num_rows)
     yield Part("head", num_requests, num_rows, head, lambda: bench.engine.logits(hidden))
-    work = head + floors.acceptance(target, num_rows)
-    for name, params in (("head, greedy", GREEDY), ("head, sampled", OFFICE)):
-        blocks = bench.blocks(num_requests, params)
-        yield Part(name, num_requests, num_rows, work, functools.partial(bench.accept, hidden, blocks))
+    target_logits = bench.engine.logits(hidden)
+    work = floors.acceptance(target, num_rows)
+    for name, params in (("accept greedy", GREEDY), ("accept sampled", OFFICE)):
+        accept = functools.partial(bench.accept, target_logits, bench.blocks(num_requests, params))
+        yield Part(name, num_requests, num_rows, work, accept)
 
 
 def _pass_work(bench: Workbench, shape: PassShape) -> Work:

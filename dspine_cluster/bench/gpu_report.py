@@ -29,6 +29,11 @@ class PartResult:
     """Which ceiling sets the floor: bytes or operations."""
     num_runs: int
 
+    @property
+    def best_ms(self) -> float:
+        """With or without graphs, whichever is less."""
+        return self.eager_ms if self.graph_ms is None else min(self.eager_ms, self.graph_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
@@ -124,11 +129,22 @@ class Report:
             _say("  ".join([*texts, *numbers]))
         if any(result.graph_ms is not None and not result.is_recorded for result in self.results):
             _say("* padded, but not recorded")
+        for (model, num_requests), steps in gains(self.results).items():
+            _say(
+                f"{model} x {num_requests}: a round takes as long as {steps:.2f} plain steps, so with an acceptance "
+                f"length of 6 it gives {6 / steps:.2f} times their tokens"
+            )
+
+
+def gains(results: Sequence[PartResult]) -> dict[tuple[str, int], float]:
+    """How many plain steps a round takes, by model and requests: the acceptance length from which it pays."""
+    plain = {(r.model, r.num_requests): r.best_ms for r in results if r.part == "plain"}
+    rounds = {(r.model, r.num_requests): r.best_ms for r in results if r.part == "round"}
+    return {key: rounds[key] / plain[key] for key in rounds if key in plain}
 
 
 def _row(result: PartResult) -> tuple[str, ...]:
     graph_ms = result.graph_ms
-    best_ms = result.eager_ms if graph_ms is None else min(graph_ms, result.eager_ms)
     return (
         result.model,
         result.part,
@@ -137,7 +153,7 @@ def _row(result: PartResult) -> tuple[str, ...]:
         f"{result.eager_ms:.3f}",
         "-" if graph_ms is None else f"{graph_ms:.3f}{'' if result.is_recorded else '*'}",
         f"{result.floor_ms:.3f}",
-        f"{best_ms / result.floor_ms:.2f}" if result.floor_ms else "-",
+        f"{result.best_ms / result.floor_ms:.2f}" if result.floor_ms else "-",
         result.limit,
     )
 

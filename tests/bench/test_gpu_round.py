@@ -16,11 +16,11 @@ from dspine_cluster.bench import gpu_run
 from dspine_cluster.bench.gpu_checks import Check, Outcome, relative_error
 from dspine_cluster.bench.gpu_models import build_pair, pair_config
 from dspine_cluster.bench.gpu_parts import Part
-from dspine_cluster.bench.gpu_report import CheckResult, Report
+from dspine_cluster.bench.gpu_report import CheckResult, PartResult, Report, gains
 from dspine_cluster.bench.gpu_round import main
 
 WHOLE = {"plain", "verify", "draft", "round"}
-PIECES = {"injection", "transition", "walk", "ingest", "head", "head, greedy", "head, sampled"}
+PIECES = {"injection", "transition", "walk", "ingest", "head", "accept greedy", "accept sampled"}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,19 @@ def test_a_part_that_raises_is_reported_and_the_others_are_measured(monkeypatch:
     assert report.failed == ["8b bad x 1: RuntimeError: no such kernel"]
     assert [result.part for result in report.results] == ["good"]
     assert not report.is_good
+
+
+def result_of(part: str, num_requests: int, eager_ms: float, graph_ms: float | None) -> PartResult:
+    return PartResult("27b", part, num_requests, num_requests, eager_ms, graph_ms, True, 1.0, "bytes", 3)
+
+
+def test_the_gain_of_rounds_over_plain_steps_is_that_of_their_best_times() -> None:
+    results = [
+        result_of("plain", 8, 20.0, 14.0),
+        result_of("round", 8, 21.0, 30.0),
+        result_of("round", 1, 9.0, None),
+    ]
+    assert gains(results) == {("27b", 8): 1.5}
 
 
 def test_it_is_no_success_when_a_check_fails() -> None:
