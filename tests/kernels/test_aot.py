@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,24 @@ def run_without_interpreter(arguments: list[str], cache: Path) -> subprocess.Com
 
 
 @pytest.mark.timeout(600)
-def test_all_kernels_compile_without_a_gpu_and_keep_their_bounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_all_kernels_compile_without_a_gpu_and_keep_their_bounds(arch: int, tmp_path: Path) -> None:
     file = tmp_path / "kernels.json"
-    done = run_without_interpreter(
-        ["-m", "dspine_kernels.aot", "--arch", "90", "--json", str(file)], tmp_path / "cache"
-    )
+    arguments = ["-m", "dspine_kernels.aot", "--arch", str(arch), "--json", str(file)]
+    done = run_without_interpreter(arguments, tmp_path / "cache")
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(file.read_text())["results"]
-    assert len({(result["kernel"], result["arch"]) for result in results}) == len(results)
+    assert len({result["kernel"] for result in results}) == len(results)
     assert all(result["registers"] > 0 for result in results)
+
+
+def test_a_kernel_beyond_its_bounds_is_told(tmp_path: Path) -> None:
+    code = """if True:
+        from dataclasses import replace
+        from dspine_kernels.aot import all_specs, compile_spec
+
+        spec = replace(next(all_specs()), max_shared_bytes=-1)
+        print(compile_spec(spec, 90).excess)
+    """
+    done = run_without_interpreter(["-c", code], tmp_path)
+    assert re.match(r"shared memory: \d+ > -1 bytes\n", done.stdout), done.stdout + done.stderr
