@@ -1,4 +1,4 @@
-"""Block attention over a paged context in Triton; rows, shares and sums as in `paged_attention.triton`."""
+"""Block attention over a paged context in Triton; rows, shares and sums as in `paged_attention`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from dspine_kernels.aot_spec import AotSpec
 from dspine_kernels.draft_attention.paged import PagedBlockPlan
 from dspine_kernels.paged_attention.tiles import MAX_SPILL_BYTES, splits_for, tile_for
-from dspine_kernels.paged_attention.triton import (
+from dspine_kernels.paged_attention.triton_shares import (
     LOG2_E,
     attend_tile,
     combine_shares,
