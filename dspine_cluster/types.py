@@ -82,9 +82,10 @@ class GenerateRequest:
     where the verifier is not connected to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Usage:
-    """Token counts of one request."""
+    """Token counts of one request. Like all values that are made for every request of every round not frozen, which
+    would take several times as long; nobody changes it."""
 
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -97,7 +98,7 @@ class Usage:
     accepted_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RoundOutput:
     """What one round gave a request. The last item of a stream carries `finish_reason` and the final usage."""
 

@@ -33,6 +33,8 @@ from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, S
 from dspine_cluster.verifier import passes
 from dspine_cluster.verifier.detokenizer import TokenBytes
 from dspine_cluster.verifier.loop import VerifierLoop
+from dspine_kernels import paged_attention
+from dspine_kernels.paged_attention import ragged
 
 PROMPT_TOKENS = 256
 _MAX_TOKENS = 2048
@@ -105,7 +107,11 @@ class VerifierBench:
             with self._stopwatch.in_sampling():
                 return verify(*args, **kwargs)
 
-        with mock.patch.object(passes, "verify", timed):
+        with (
+            mock.patch.object(passes, "verify", timed),
+            # What a GPU would be given, not the index tensors of the torch form, which are part of the model.
+            mock.patch.object(paged_attention, "plan", ragged.plan),
+        ):
             self._run_rounds(rounds, _WARM_UP_ROUNDS)
             measured = Rounds(self._stopwatch, profiler)
             self._run_rounds(measured, num_rounds)

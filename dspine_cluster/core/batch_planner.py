@@ -10,7 +10,7 @@ from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.resume import COLD_START, Resume
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.core.verify_length import PassLoad
-from dspine_cluster.types import CHUNK_GRID_TOKENS
+from dspine_cluster.types import CHUNK_GRID_TOKENS, PAGE_TOKENS
 
 
 class Prefixes(Protocol):
@@ -36,7 +36,7 @@ class Budget:
     prefill_chunk_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockPlan:
     """Decode one request: its anchor and the first `verify_length` proposals."""
 
@@ -102,7 +102,7 @@ def proposal_room(blocks: Sequence[tuple[Session, int]], budget: Budget) -> int:
         blocks: sessions whose round may run now, each with the number of its proposals.
         budget: memory and size limits.
     """
-    if _pages_missing(blocks) > budget.free_pages:
+    if sum(_pages_missing(blocks)) > budget.free_pages:
         return 0
     return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(blocks)
 
@@ -147,7 +147,7 @@ def plan_batch(
     room = budget.max_batch_tokens - sum(1 + block.verify_length for block in plan.blocks)
     num_kept = 0
     for session in running:
-        if session in plan.preempted:
+        if plan.preempted and session in plan.preempted:
             continue
         num_kept += 1
         if session.phase is Phase.PREFILL:
@@ -204,21 +204,27 @@ def _plan_blocks(
     blocks = list(decoding)
     free_pages = budget.free_pages
     assert sum(length for _, length in blocks) <= proposal_room(blocks, budget)
-    victims = sorted(running, key=lambda session: (session.request.priority, session.arrival))
-    while _pages_missing(blocks) > free_pages:
-        victim = victims.pop()
-        plan.preempted.append(victim)
-        free_pages += prefixes.num_returned(victim)
-        blocks = [(session, length) for session, length in blocks if session is not victim]
+    missing = _pages_missing(blocks)
+    if sum(missing) > free_pages:
+        victims = sorted(running, key=lambda session: (session.request.priority, session.arrival))
+        while sum(missing) > free_pages:
+            victim = victims.pop()
+            plan.preempted.append(victim)
+            free_pages += prefixes.num_returned(victim)
+            blocks = [(session, length) for session, length in blocks if session is not victim]
+            missing = _pages_missing(blocks)
     plan.blocks = [
-        BlockPlan(session, length, _pages_missing([(session, length)])) for session, length in blocks
+        BlockPlan(session, length, num_new_pages)
+        for (session, length), num_new_pages in zip(blocks, missing, strict=True)
     ]
 
 
-def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> int:
-    return sum(
-        max(0, num_pages_for(len(session.tokens) + length) - len(session.pages)) for session, length in blocks
-    )
+def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> list[int]:
+    """How many pages each block lacks."""
+    return [
+        max(0, (len(session.tokens) + length - 1) // PAGE_TOKENS + 1 - len(session.pages))
+        for session, length in blocks
+    ]
 
 
 def _chunk_size(session: Session, start: int, resume: Resume, room: int, budget: Budget) -> int:

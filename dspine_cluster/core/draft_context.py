@@ -16,7 +16,7 @@ from dspine_cluster.types import PAGE_TOKENS
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placement:
     """Where the rows of positions `start`, `start + 1`, ... belong: one slot (page * 16 + offset) each."""
 
@@ -24,7 +24,7 @@ class Placement:
     slots: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UsableContext:
     """The contiguous run of positions from `start` up to an anchor, and the pages that hold it."""
 

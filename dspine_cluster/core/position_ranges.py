@@ -57,6 +57,10 @@ class PositionRanges:
         self._starts[first:last] = [low for low, _ in kept]
         self._ends[first:last] = [high for _, high in kept]
 
+    def covers(self, start: int, end: int) -> bool:
+        """Whether none of `start <= position < end` is missing."""
+        return end <= start or self.run_before(end) <= start
+
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The runs of missing positions in `start <= position < end`, last run first."""
         while start < end:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from dspine_cluster.core.page_hash import PageKey
@@ -143,7 +143,7 @@ class PrefixIndex:
                 self._idle[page] = node
                 self._prune(node)
 
-    def insert(self, keys: Sequence[PageKey], pages: list[int], start: int, end: int) -> None:
+    def insert(self, keys: Sequence[PageKey], pages: MutableSequence[int], start: int, end: int) -> None:
         """Index pages `start` .. end - 1 of a request whose `pages` have these keys; those before are indexed already.
 
         Where a page of the same tokens is indexed already, the request's own copy in `pages` is replaced by it.

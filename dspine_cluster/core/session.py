@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -39,8 +40,8 @@ class Session:
     num_in_state: int = 0
     """Committed tokens that the recurrent state covers; the computed ones after them wait to be replayed."""
     phase: Phase = Phase.WAITING
-    pages: list[int] = field(default_factory=list)
-    """Page i holds positions 16 i .. 16 i + 15."""
+    pages: array[int] = field(default_factory=lambda: array("i"))
+    """Page i holds positions 16 i .. 16 i + 15. int32, as page tables take them."""
     num_indexed_pages: int = 0
     """The first of `pages` that the prefix index knows; they are never written again."""
     resume: Resume = COLD_START
@@ -90,23 +91,24 @@ class Session:
 
     @property
     def usage(self) -> Usage:
+        num_prompt = len(self.request.prompt_ids)
         return Usage(
-            prompt_tokens=self.num_prompt,
-            output_tokens=self.num_output,
-            cached_prompt_tokens=self.cached_prompt_tokens or 0,
-            num_rounds=self.num_rounds,
-            proposed_tokens=self.proposed_tokens,
-            verified_tokens=self.verified_tokens,
-            accepted_tokens=self.accepted_tokens,
+            num_prompt,
+            len(self.tokens) - num_prompt,
+            self.cached_prompt_tokens or 0,
+            self.num_rounds,
+            self.proposed_tokens,
+            self.verified_tokens,
+            self.accepted_tokens,
         )
 
-    def start(self, resume: Resume, pages: list[int], state_slot: int) -> None:
+    def start(self, resume: Resume, pages: Sequence[int], state_slot: int) -> None:
         """Begin prefill behind the tokens of `resume.match`, whose K/V and state are in place."""
         assert self.phase is Phase.WAITING
         self.phase = Phase.PREFILL
         self.resume = resume
         self.num_computed = self.num_in_state = resume.match.num_tokens
-        self.pages, self.num_indexed_pages = pages, len(resume.match.pages)
+        self.pages, self.num_indexed_pages = array("i", pages), len(resume.match.pages)
         self.state_slot = state_slot
         if self.cached_prompt_tokens is None:
             self.cached_prompt_tokens = min(resume.match.num_tokens, self.num_prompt)
@@ -144,10 +146,10 @@ class Session:
         self.verified_tokens += num_verified
         self.accepted_tokens += num_accepted
 
-    def preempt(self) -> list[int]:
+    def preempt(self) -> Sequence[int]:
         """Give up pages and slot and wait again; committed tokens stay. Returns the pages to release."""
         assert self.phase is not Phase.WAITING
-        released, self.pages = self.pages, []
+        released, self.pages = self.pages, array("i")
         self.phase = Phase.WAITING
         self.num_computed = self.num_in_state = self.num_indexed_pages = 0
         self.state_slot = None

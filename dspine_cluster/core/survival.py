@@ -65,13 +65,15 @@ class SurvivalModel:
 
     def note(self, confidences: Sequence[float], num_verified: int, num_accepted: int) -> None:
         """The first `num_verified` proposals of a block were verified, and `num_accepted` of them accepted."""
-        keep = self._keep
+        keep, all_pooled, cells = self._keep, self._pooled, self._cells
         for position in range(min(num_accepted + 1, num_verified)):
             index = bisect_right(_EDGES, confidences[position])
             value = 1.0 if position < num_accepted else 0.0
-            for counts in (self._pooled[index], self._cells[position * _NUM_BINS + index]):
-                counts[0] = counts[0] * keep + value
-                counts[1] = counts[1] * keep + 1.0
+            pooled, cell = all_pooled[index], cells[position * _NUM_BINS + index]
+            pooled[0] = pooled[0] * keep + value
+            pooled[1] = pooled[1] * keep + 1.0
+            cell[0] = cell[0] * keep + value
+            cell[1] = cell[1] * keep + 1.0
         self._rates.clear()
         self._notes_until_refresh -= 1
         if self._notes_until_refresh == 0:

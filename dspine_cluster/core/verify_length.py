@@ -8,7 +8,7 @@ from sys import maxsize
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockView:
     """One request's part in a pass, as the decision sees it."""
 
@@ -35,7 +35,7 @@ class PassLoad:
 NO_LOAD = PassLoad()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockOutcome:
     """What a pass gave one request."""
 

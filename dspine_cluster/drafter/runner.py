@@ -37,7 +37,7 @@ class Arrival:
     """Where each row belongs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
     """A block to draft."""
 

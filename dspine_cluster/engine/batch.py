@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.page_pool import slot_of
+from dspine_cluster.core.page_pool import extend_slots
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -19,7 +22,7 @@ MIN_ROWS = 4
 """Matrix products of fewer rows may differ from larger ones in the last bits, so packed rows are padded to this."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Segment:
     """Consecutive tokens of one request in a pass."""
 
@@ -76,13 +79,9 @@ class PackedBatch:
         num_pending = [state_pool.num_pending[block.state_slot] for block in blocks]
         self._blocks = SegmentGroup(blocks, 0, device, num_pending) if blocks else None
         self._chunks = SegmentGroup(chunks, num_block_rows, device) if chunks else None
-        tokens = [token for segment in segments for token in segment.tokens]
-        positions = [p for segment in segments for p in segment.positions]
-        slots = [slot_of(segment.pages, p) for segment in segments for p in segment.positions]
-        self.num_tokens = len(tokens)
+        self.num_tokens = num_block_rows + sum(len(chunk.tokens) for chunk in chunks)
         self._num_padding = max(0, MIN_ROWS - self.num_tokens)
-        padding = [0] * self._num_padding
-        rows = torch.tensor([tokens + padding, positions + padding, slots + padding], device=device)
+        rows = torch.from_numpy(_pack(segments, self._num_padding)).to(device)
         self.tokens, self.positions, slots_of_rows = rows.unbind()  # each [num_rows]
         self.slots = slots_of_rows[: self.num_tokens]  # page * 16 + offset
 
@@ -116,3 +115,19 @@ class PackedBatch:
         if self._num_padding:
             parts.append(parts[0].new_zeros((self._num_padding, *parts[0].shape[1:])))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _pack(segments: Sequence[Segment], num_padding: int) -> npt.NDArray[np.int64]:
+    """Tokens, positions and slots (page * 16 + offset) of every row, zero in padding: `[3, num_rows]`."""
+    lengths = np.array([len(segment.tokens) for segment in segments])
+    ends = lengths.cumsum()
+    num_tokens = int(ends[-1])
+    packed = np.zeros((3, num_tokens + num_padding), np.int64)
+    packed[0, :num_tokens] = list(chain.from_iterable([segment.tokens for segment in segments]))
+    starts = np.array([segment.start for segment in segments])
+    packed[1, :num_tokens] = np.arange(num_tokens) + (starts - ends + lengths).repeat(lengths)
+    slots: list[int] = []
+    for segment in segments:
+        extend_slots(slots, segment.pages, segment.start, segment.start + len(segment.tokens))
+    packed[2, :num_tokens] = slots
+    return packed

@@ -12,7 +12,7 @@ from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.types import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
     """One request's block of a round: its proposals, or none to decode plainly or to end a prefill.
 
@@ -52,7 +52,7 @@ class Block:
         return self.draft_candidates[:num_proposals], self.draft_probs[:num_proposals]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """What a block commits: its first `num_accepted` tokens are proposals, the last is the bonus token."""
 

@@ -28,14 +28,24 @@ class VerifierMetrics:
     evicted_checkpoints_total: int = 0
     verify_length_total: Counter[int] = field(default_factory=Counter)
     """Drafted rounds by verify length."""
-    verified_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
-    accepted_tokens_per_position_total: Counter[int] = field(default_factory=Counter)
     running_requests: int = 0
     waiting_requests: int = 0
     page_usage_ratio: float = 0.0
     """Pages of running requests; cached pages that none of them holds count as free."""
     cached_pages: int = 0
     checkpoints: int = 0
+    _accepted_total: Counter[int] = field(default_factory=Counter)
+    """Rounds by accepted tokens: cheaper to count than every position of every round."""
+
+    @property
+    def verified_tokens_per_position_total(self) -> Counter[int]:
+        """By position in the block, from 1."""
+        return _by_position(self.verify_length_total)
+
+    @property
+    def accepted_tokens_per_position_total(self) -> Counter[int]:
+        """By position in the block, from 1."""
+        return _by_position(self._accepted_total)
 
     def note_round(
         self, *, num_proposed: int, num_verified: int, num_accepted: int, num_committed: int
@@ -49,20 +59,29 @@ class VerifierMetrics:
         self.verified_tokens_total += num_verified
         self.accepted_tokens_total += num_accepted
         self.committed_tokens_total += num_committed
-        for position in range(1, num_verified + 1):
-            self.verified_tokens_per_position_total[position] += 1
-        for position in range(1, num_accepted + 1):
-            self.accepted_tokens_per_position_total[position] += 1
+        self._accepted_total[num_accepted] += 1
 
     def snapshot(self) -> dict[str, float]:
         """Every figure by name; those that are counted apart carry by what in braces."""
         figures: dict[str, float] = {}
-        for name in self.__dataclass_fields__:
+        by_position = ("verified_tokens_per_position_total", "accepted_tokens_per_position_total")
+        for name in (*self.__dataclass_fields__, *by_position):
             value = getattr(self, name)
+            if name.startswith("_"):
+                continue
             if isinstance(value, Counter):
-                # Copied in one go: the loop's thread may count a new position meanwhile.
-                label = "length" if name == "verify_length_total" else "position"
+                label = "position" if name in by_position else "length"
+                # Copied in one go: the loop's thread may count something new meanwhile.
                 figures |= {f"{name}{{{label}={key}}}": count for key, count in dict(value).items()}
             else:
                 figures[name] = value
         return figures
+
+
+def _by_position(rounds_by_length: Counter[int]) -> Counter[int]:
+    """How many rounds reached each position."""
+    rounds = dict(rounds_by_length)  # copied in one go: the loop's thread may count a new length meanwhile
+    reached: Counter[int] = Counter()
+    for position in range(max(rounds, default=0), 0, -1):
+        reached[position] = reached[position + 1] + rounds.get(position, 0)
+    return Counter({position: reached[position] for position in sorted(reached) if reached[position]})

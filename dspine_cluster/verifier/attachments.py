@@ -98,7 +98,7 @@ class Attachment:
     @property
     def is_outstanding(self) -> bool:
         """Whether the draft for the present anchor was asked for and nothing has come back."""
-        return self.asked_round == self.session.round and self.block is None and self.refusal is None
+        return self.block is None and self.refusal is None and self.asked_round == self.session.round
 
     @property
     def is_answered(self) -> bool:
@@ -128,7 +128,7 @@ class Attachment:
 
     def has(self, start: int, end: int) -> bool:
         """Whether the features of positions start .. end - 1 have been sent, or need not be."""
-        return next(self.sent.gaps(start, end), None) is None
+        return self.sent.covers(start, end)
 
 
 def read_blocks(

@@ -42,7 +42,7 @@ class TokenBytes:
         return data
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pushed:
     """What pushing tokens gave."""
 

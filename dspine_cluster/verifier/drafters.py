@@ -102,14 +102,18 @@ class Drafters:
         `prefilling` are those whose prompts are being computed: a drafter can take them in meanwhile.
         """
         self._sender.start_step()
+        attached: list[Attachment] = []
         num_asked = 0
         pending = wanted
         while pending:
-            pending, num_sent = self._ask(pending)
+            pending, num_sent = self._ask(pending, attached)
             num_asked += num_sent
-        for session in [*prefilling, *(session for session, _ in wanted)]:
-            attachment = self._attach(session)
+        for session in prefilling:
+            attachment = self._attach(session, self._clock())
             if attachment is not None:
+                self._send(attachment, self._sender.send_rest)
+        for attachment in attached:
+            if self._links.attachment_of(attachment.session) is attachment:
                 self._send(attachment, self._sender.send_rest)
         return num_asked
 
@@ -137,11 +141,9 @@ class Drafters:
     def is_outstanding(self, session: Session) -> bool:
         """Whether a draft for the present anchor was asked for and may still come in time."""
         attachment = self._links.attachment_of(session)
-        return (
-            attachment is not None
-            and attachment.is_outstanding
-            and self._clock() < self._late_at_s(attachment)
-        )
+        if attachment is None or not attachment.is_outstanding:
+            return False
+        return self._clock() < self._late_at_s(attachment)
 
     def wait_s(self, sessions: Sequence[Session]) -> float:
         """Seconds until the next outstanding draft of `sessions` is late; infinity when none is outstanding."""
@@ -169,37 +171,42 @@ class Drafters:
         """Let go of all drafters."""
         self.retain([])
 
-    def _attach(self, session: Session) -> Attachment | None:
+    def _attach(self, session: Session, now_s: float) -> Attachment | None:
         """The session's attachment at a drafter that is not resting, made if this step has not sent enough already."""
-        attachment = self._links.usable_attachment_of(session)
+        attachment = self._links.usable_attachment_of(session, now_s)
         if attachment is None and self._sender.budget_bytes > 0:
             attachment = self._links.attach(session)
             if attachment is not None:
                 self._sender.spend(attachment.num_keys * KEY_BYTES)
         return attachment
 
-    def _ask(self, wanted: Sequence[tuple[Session, int]]) -> tuple[list[tuple[Session, int]], int]:
-        """Ask once; what is to be asked again because the drafter was found to be gone, and the blocks asked for."""
-        now = self._clock()
-        attached: list[tuple[Attachment, int]] = []
+    def _ask(
+        self, wanted: Sequence[tuple[Session, int]], attached: list[Attachment]
+    ) -> tuple[list[tuple[Session, int]], int]:
+        """Ask once, and add to `attached` who is attached. Returns what is to be asked again, because its drafter was
+        found to be gone, and the number of blocks that were asked for."""
+        now_s = self._clock()
+        found: list[tuple[Attachment, int]] = []
         for session, num_proposals in wanted:
-            attachment = self._attach(session)
+            attachment = self._attach(session, now_s)
             if attachment is not None and self._send(attachment, self._sender.send_tail):
-                attached.append((attachment, num_proposals))
+                found.append((attachment, num_proposals))
         lost = self._sender.flush()
         for link in lost:
             self._links.drop(link, report=True)
-        items: dict[str, list[DraftItem]] = {}
-        for attachment, num_proposals in attached:
-            if attachment.link not in lost and self._sender.has_tail(attachment):
-                attachment.note_asked(now)
-                items.setdefault(attachment.link.endpoint, []).append(
-                    _draft_item(attachment.session, num_proposals)
-                )
+        items: dict[str, list[DraftItem]] = {link.endpoint: [] for link in self._links.all}
+        again: list[tuple[Session, int]] = []
+        for attachment, num_proposals in found:
+            if lost and attachment.link in lost:
+                again.append((attachment.session, num_proposals))
+                continue
+            attached.append(attachment)
+            if self._sender.has_tail(attachment) and attachment.link.endpoint in items:
+                attachment.note_asked(now_s)
+                items[attachment.link.endpoint].append(_draft_item(attachment.session, num_proposals))
         for link in self._links.all:
-            if link.endpoint in items:
+            if items[link.endpoint]:
                 self._links.send(link, Draft(items[link.endpoint]))
-        again = [(attachment.session, n) for attachment, n in attached if attachment.link in lost]
         return again, sum(map(len, items.values()))
 
     def _send(self, attachment: Attachment, send: Callable[[Attachment], None]) -> bool:
@@ -283,14 +290,15 @@ class Drafters:
 
 
 def _draft_item(session: Session, num_proposals: int) -> DraftItem:
-    sampling = session.request.sampling
+    request, tokens = session.request, session.tokens
+    sampling, position = request.sampling, len(tokens) - 1
     return DraftItem(
-        uid=session.uid,
-        round=session.round,
-        anchor=session.anchor,
-        position=session.anchor_position,
-        num_proposals=num_proposals,
-        temperature=sampling.temperature,
-        seed=sampling.seed,
-        output_index=session.num_output,
+        session.uid,
+        session.round,
+        tokens[position],
+        position,
+        num_proposals,
+        sampling.temperature,
+        sampling.seed,
+        position + 1 - len(request.prompt_ids),  # the output position of the first proposal
     )

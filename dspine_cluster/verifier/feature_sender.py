@@ -61,14 +61,15 @@ class FeatureSender:
     def send_tail(self, attachment: Attachment) -> None:
         """Send what a draft at the anchor needs: the last features before it. New ones leave with the next `flush`,
         those of all requests together."""
-        end = attachment.session.anchor_position
-        start, fresh = self._tail_start(attachment), attachment.fresh_start
-        first = attachment.sent.missing_after(max(start, fresh), end)
-        if first is None:
-            self._send(attachment, max(start, fresh), end, sys.maxsize)
-        elif first < end:
-            self._gather(attachment, first, end)
-        if attachment.is_answered and fresh > start:
+        start, end = self._tail(attachment)
+        fresh = attachment.fresh_start
+        first = attachment.sent.missing_after(start, end)
+        if first is not None and first >= min(fresh, end):
+            if first < end:
+                self._gather(attachment, first, end)
+            return
+        self._send(attachment, max(start, fresh), end, sys.maxsize)
+        if attachment.is_answered:
             self._send_paced(attachment, start, min(fresh, end), bulk=False)
 
     def flush(self) -> list[Link]:
@@ -85,7 +86,7 @@ class FeatureSender:
 
     def has_tail(self, attachment: Attachment) -> bool:
         """Whether nothing is missing of what `send_tail` sends."""
-        return attachment.has(self._tail_start(attachment), attachment.session.anchor_position)
+        return attachment.has(*self._tail(attachment))
 
     def send_rest(self, attachment: Attachment) -> None:
         """Send the other features that the drafter would keep, so that everything else may overtake them."""
@@ -103,7 +104,9 @@ class FeatureSender:
     def _gather(self, attachment: Attachment, start: int, end: int) -> None:
         """Have positions start .. end - 1 sent together with those of other requests."""
         link = attachment.link
-        batch = self._batches.setdefault(link.endpoint, _Batch())
+        batch = self._batches.get(link.endpoint)
+        if batch is None:
+            batch = self._batches[link.endpoint] = _Batch()
         room = link.channel.free_credit_bytes // self._row_bytes - batch.num_tokens
         start = max(start, end - room, end - _MESSAGE_TOKENS)
         if start >= end:
@@ -134,8 +137,13 @@ class FeatureSender:
             for attachment, (_, start, end) in zip(batch.attachments, batch.runs, strict=True):
                 attachment.sent.add(start, end)
 
-    def _tail_start(self, attachment: Attachment) -> int:
-        return max(attachment.oldest_position, attachment.session.anchor_position - self._attach_tokens)
+    def _tail(self, attachment: Attachment) -> tuple[int, int]:
+        """The positions, start and end, that a draft at the anchor needs."""
+        end = len(attachment.session.tokens) - 1
+        start = max(0, end - self._attach_tokens)
+        if attachment.max_context_tokens is not None:
+            start = max(start, end - attachment.max_context_tokens)
+        return start, end
 
     def _send_paced(self, attachment: Attachment, start: int, end: int, *, bulk: bool) -> None:
         max_bytes = min(self.budget_bytes, attachment.link.spare_bytes)

@@ -95,11 +95,12 @@ class Links:
     def attachment_of(self, session: Session) -> Attachment | None:
         return self._attachments.get(session.uid)
 
-    def usable_attachment_of(self, session: Session) -> Attachment | None:
+    def usable_attachment_of(self, session: Session, now_s: float) -> Attachment | None:
         """The session's attachment if its drafter is not resting."""
         attachment = self._attachments.get(session.uid)
-        is_resting = attachment is not None and attachment.link.pace.is_resting(self._clock())
-        return None if is_resting else attachment
+        if attachment is None or attachment.link.pace.is_resting(now_s):
+            return None
+        return attachment
 
     def attach(self, session: Session) -> Attachment | None:
         """Attach the session to the drafter that it prefers or else the one with the fewest requests, of those that do

@@ -214,18 +214,18 @@ class VerifierLoop:
         """Commit a verdict up to the request's end, and end the request there."""
         session = item.session
         detokenizer = self.streams[session.uid].detokenizer
+        tokens, num_accepted = verdict.token_ids, verdict.num_accepted
         num_kept, reason = cut_at_end(
-            verdict.token_ids,
+            tokens,
             num_output_before=session.num_output,
             conditions=session.request.stop,
             eos_token_ids=self._eos_token_ids,
         )
-        num_shown = num_kept - 1 if reason is FinishReason.STOP else num_kept
-        pushed = detokenizer.push(verdict.token_ids[:num_shown])
+        pushed = detokenizer.push(tokens[: num_kept - 1 if reason is FinishReason.STOP else num_kept])
         if pushed.stopped:
             num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
-        tokens = verdict.token_ids[:num_kept]
-        num_accepted = min(verdict.num_accepted, num_kept)
+        if num_kept < len(tokens):
+            tokens, num_accepted = tokens[:num_kept], min(num_accepted, num_kept)
         if isinstance(item, BlockPlan):
             self._commit_round(item, tokens, num_accepted)
         else:
@@ -241,13 +241,16 @@ class VerifierLoop:
     def _commit_round(self, item: BlockPlan, tokens: Sequence[int], num_accepted: int) -> None:
         block = self._drafted.get(item.session.uid)
         num_proposed = len(block.tokens) if block is not None else 0
-        counts = {
-            "num_proposed": num_proposed,
-            "num_verified": item.verify_length,
-            "num_accepted": num_accepted,
-        }
-        item.session.commit_round(tokens, **counts)
-        self.metrics.note_round(**counts, num_committed=len(tokens))
+        num_verified = item.verify_length
+        item.session.commit_round(
+            tokens, num_proposed=num_proposed, num_verified=num_verified, num_accepted=num_accepted
+        )
+        self.metrics.note_round(
+            num_proposed=num_proposed,
+            num_verified=num_verified,
+            num_accepted=num_accepted,
+            num_committed=len(tokens),
+        )
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""

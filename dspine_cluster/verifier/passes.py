@@ -63,8 +63,11 @@ class PassRunner:
         source = drafted.get(session.uid)
         if not proposals or source is None or source.candidates is None or source.probs is None:
             return Block(rules, session.tokens, proposals)
-        candidates, probs = torch.from_numpy(source.candidates).long(), torch.from_numpy(source.probs)
-        return Block(rules, session.tokens, proposals, candidates, probs)
+        num_proposals = len(proposals)
+        candidates = torch.from_numpy(source.candidates[:num_proposals]).long()
+        return Block(
+            rules, session.tokens, proposals, candidates, torch.from_numpy(source.probs[:num_proposals])
+        )
 
     def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
         """The accepted proposals of each block are committed; the rest of its inputs is void."""

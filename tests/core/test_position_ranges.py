@@ -88,3 +88,11 @@ def test_what_is_missing_after_is_told_where_it_is_one_run(
         assert {p for p in range(start, end) if p not in positions} == set(range(first, end))
     elif count:
         assert any(p not in positions for p in range(start, end) if p < ranges.end) or ranges.end > end
+
+
+@given(steps, st.integers(0, 60), st.integers(0, 20))
+def test_a_run_is_covered_if_none_of_it_is_missing(
+    operations: list[tuple[bool, int, int]], start: int, count: int
+) -> None:
+    ranges, positions = build(operations)
+    assert ranges.covers(start, start + count) == (set(range(start, start + count)) <= positions)
