@@ -21,7 +21,7 @@ from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
     Draft,
     DraftItem,
-    Features,
+    FeatureBatch,
     Hello,
     Proposals,
 )
@@ -71,9 +71,14 @@ class _End:
         """Seconds from the first message sent to the proposals."""
         num_tokens = rows.shape[1]
         started_s = time.perf_counter()
-        for uid, own_rows in enumerate(rows):
-            if not self._channel.send(Features(uid, number * num_tokens, own_rows)):
-                raise ChannelError("the credits do not suffice for a round's features")
+        features = FeatureBatch(
+            uids=np.arange(len(rows)),
+            starts=np.full(len(rows), number * num_tokens),
+            counts=np.full(len(rows), num_tokens, np.int32),
+            rows=rows.reshape(-1, rows.shape[2]),
+        )
+        if not self._channel.send(features):
+            raise ChannelError("the credits do not suffice for a round's features")
         items = [
             DraftItem(uid, number, 1, (number + 1) * num_tokens, NUM_PROPOSALS, 1.0, None, 0)
             for uid in range(len(rows))

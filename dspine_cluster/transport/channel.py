@@ -22,6 +22,9 @@ class ChannelLimits:
     max_queued_bytes: int = 64 << 20
     """Messages other than `Features` that wait. Beyond it the receiving side stops reading until `receive` is
     called, and the sending side closes the channel: its peer has stopped reading."""
+    shared_bytes: int = 8 << 20
+    """Of the memory through which the features of rounds go to a peer on the same node, and the most that a peer may
+    ask to be mapped. 0 leaves everything to the socket."""
     handshake_timeout_s: float = 5.0
 
 
@@ -41,7 +44,8 @@ class Channel(Protocol):
         """Queue a message; the arrays in it must not change afterwards.
 
         Messages keep their order, except that everything else overtakes `Features` sent with `bulk=True`
-        (prompts and repairs). The features a draft needs go without `bulk`, just before that draft.
+        (prompts and repairs). The features a draft needs go without `bulk`, just before that draft; a `FeatureBatch`
+        may wait for the next message, and leave with it.
 
         Returns:
             False for `Features` that exceed `free_credit_bytes`: nothing was sent, try again next round. How many

@@ -161,9 +161,8 @@ class DraftItem(Struct, frozen=True, forbid_unknown_fields=True, array_like=True
     """Output position of the first proposal; with `seed` it fixes the noise."""
 
     def __post_init__(self) -> None:
-        _check(
-            math.isfinite(self.temperature) and self.temperature >= 0.0, "temperature must be finite and >= 0"
-        )
+        if not 0.0 <= self.temperature < math.inf:
+            raise ValueError("temperature must be finite and >= 0")
 
 
 class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft"):

@@ -24,6 +24,7 @@ from dspine_cluster.transport.endpoint import (
 )
 from dspine_cluster.transport.handshake import check_secret, shake_hands
 from dspine_cluster.transport.messages import Hello
+from dspine_cluster.transport.shared_ring import receive_ring, send_ring
 from dspine_cluster.transport.socket_channel import SocketChannel
 
 __all__ = ["Endpoint", "Listener", "TcpEndpoint", "UnixEndpoint", "connect", "parse_endpoint"]
@@ -52,10 +53,12 @@ def connect(
         tune(connected)
         remaining_s = deadline - time.monotonic()
         peer = shake_hands(connected, hello, secret, limits, is_listener=False, timeout_s=remaining_s)
+        is_near = connected.family == socket.AF_UNIX
+        ring = send_ring(connected, limits.shared_bytes) if is_near else None
     except (ChannelError, OSError) as error:
         connected.close()
         raise ChannelError(f"cannot open a channel to {endpoint}: {error}") from error
-    channel = SocketChannel(connected, peer, limits)
+    channel = SocketChannel(connected, peer, limits, ring)
     channel.start()
     return channel
 
@@ -141,6 +144,8 @@ class Listener:
             peer = shake_hands(
                 connected, self._hello, self._secret, self._limits, is_listener=True, timeout_s=timeout_s
             )
+            is_near = connected.family == socket.AF_UNIX
+            ring = receive_ring(connected, self._limits.shared_bytes) if is_near else None
         except (ChannelError, OSError) as error:
             logger.warning("refused a channel at %s: %s", self.endpoint, error)
             connected.close()
@@ -148,7 +153,7 @@ class Listener:
         finally:
             with self._lock:
                 self._shaking.discard(connected)
-        channel = SocketChannel(connected, peer, self._limits)
+        channel = SocketChannel(connected, peer, self._limits, ring)
         try:
             self._on_channel(channel)
         except Exception:

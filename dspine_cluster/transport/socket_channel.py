@@ -15,6 +15,7 @@ from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.handshake import Peer
 from dspine_cluster.transport.inbox import Inbox
 from dspine_cluster.transport.messages import FEATURES, FeatureBatch, Features, Hello, Message
+from dspine_cluster.transport.shared_ring import RingReader, RingWriter
 from dspine_cluster.transport.wire import Buffer, Credit, Decoder, Encoder
 
 _PASS_BYTES = 1 << 20
@@ -34,9 +35,18 @@ class _Outgoing(NamedTuple):
 
 class SocketChannel:
     """See `Channel`. `send` writes a round to the socket at once if it can, so that it costs no thread switch;
-    `Features` are left to the thread or the next round, so that many small ones are written together."""
+    `Features` are left to the thread or the next round, so that many small ones are written together, and a
+    `FeatureBatch` to the round that it is for. Between processes of one node the features of rounds go through memory
+    that both share, as far as it has room."""
 
-    def __init__(self, connected: socket.socket, peer: Peer, limits: ChannelLimits) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        peer: Peer,
+        limits: ChannelLimits,
+        ring: RingWriter | RingReader | None = None,
+    ) -> None:
+        """`ring` is the memory shared with the peer, in the direction that it has."""
         connected.setblocking(False)
         self._socket = connected
         self._peer = peer
@@ -45,8 +55,11 @@ class SocketChannel:
         self._encoder = Encoder()
         self._credit_encoder = Encoder()
         self._decoder = Decoder(
-            max_header_bytes=limits.max_header_bytes, max_payload_bytes=limits.max_payload_bytes
+            max_header_bytes=limits.max_header_bytes,
+            max_payload_bytes=limits.max_payload_bytes,
+            ring=ring if isinstance(ring, RingReader) else None,
         )
+        self._ring = ring if isinstance(ring, RingWriter) else None
         self._rounds: deque[_Outgoing] = deque()
         self._bulk: deque[_Outgoing] = deque()
         self._write_lock = threading.Lock()
@@ -76,15 +89,14 @@ class SocketChannel:
         if self._inbox.close_reason is not None or self._is_broken:
             raise ChannelClosedError(self._inbox.close_reason or "the peer is gone")
         if isinstance(message, FEATURES):
-            frames = [self._encoder.encode(part, self._limits) for part in self._fragments(message)]
             with self._count_lock:
                 if message.num_bytes > self._credit_bytes:
                     return False
                 self._credit_bytes -= message.num_bytes
+            ring = None if bulk else self._ring  # what is overtaken would hold up the ring
+            frames = [self._encode_features(part, ring) for part in self._fragments(message)]
             (self._bulk if bulk else self._rounds).extend(_Outgoing(frame, 0) for frame in frames)
-            if isinstance(message, FeatureBatch):
-                self._write_or_wake()
-            else:
+            if not isinstance(message, FeatureBatch):
                 self._wake()
         else:
             self._queue_round(self._encoder.encode(message, self._limits))
@@ -198,6 +210,17 @@ class SocketChannel:
             Features(message.uid, message.start + first, message.rows[first : first + num_rows])
             for first in range(0, len(message.rows), num_rows)
         ]
+
+    def _encode_features(self, message: Features | FeatureBatch, ring: RingWriter | None) -> list[Buffer]:
+        buffers = None
+        if ring is not None:
+            try:
+                buffers = self._encoder.encode_into(ring, message, self._limits)
+            except ChannelError as error:
+                self._inbox.close(str(error))
+                self.close()
+                raise ChannelClosedError(str(error)) from error
+        return buffers or self._encoder.encode(message, self._limits)
 
     def _queue_round(self, buffers: list[Buffer]) -> None:
         num_bytes = sum(len(buffer) for buffer in buffers)

@@ -10,7 +10,7 @@ import math
 import struct
 import sys
 from collections.abc import Iterator
-from typing import Any, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.messages import Message, UInt8Array
+from dspine_cluster.transport.shared_ring import RingReader, RingWriter
 
 assert sys.byteorder == "little", "arrays travel in little-endian order"
 
@@ -34,7 +35,14 @@ class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="credi
     num_bytes: int
 
 
-Frame: TypeAlias = Message | Credit
+class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="shared"):
+    """The bytes of the next frame's arrays lie in the ring; see `shared_ring`."""
+
+    start: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    num_bytes: Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
+
+
+Frame: TypeAlias = Message | Credit | Shared
 
 
 class Encoder:
@@ -50,6 +58,25 @@ class Encoder:
         Raises:
             ValueError: the frame exceeds a limit.
         """
+        header, arrays, payload_bytes = self._split(frame, limits)
+        return [_PREFIX.pack(len(header), payload_bytes) + header, *arrays]
+
+    def encode_into(self, ring: RingWriter, frame: Frame, limits: ChannelLimits) -> list[Buffer] | None:
+        """The same with the arrays' bytes in the ring; None if it has no room for them.
+
+        Raises:
+            ValueError: the frame exceeds a limit.
+            ChannelError: the peer has broken the ring.
+        """
+        header, arrays, payload_bytes = self._split(frame, limits)
+        start = ring.write(arrays, payload_bytes)
+        if start is None:
+            return None
+        shared = self._msgpack.encode(Shared(start, payload_bytes))
+        return [_PREFIX.pack(len(shared), 0) + shared + _PREFIX.pack(len(header), 0) + header]
+
+    def _split(self, frame: Frame, limits: ChannelLimits) -> tuple[bytes, list[memoryview], int]:
+        """Header, arrays, and the bytes of these."""
         header = self._msgpack.encode(frame)
         arrays, self._arrays = self._arrays, []
         payload_bytes = sum(view.nbytes for view in arrays)
@@ -57,7 +84,7 @@ class Encoder:
             raise ValueError(
                 f"{type(frame).__name__} with {len(header)} + {payload_bytes} bytes exceeds the limits"
             )
-        return [_PREFIX.pack(len(header), payload_bytes) + header, *arrays]
+        return header, arrays, payload_bytes
 
     def _take_array(self, value: Any) -> list[int]:
         assert isinstance(value, np.ndarray), f"{type(value)} cannot travel"
@@ -72,7 +99,12 @@ class Decoder:
     Small frames share one buffer, so that many come with one read; the rest of a larger one is read in place.
     """
 
-    def __init__(self, *, max_header_bytes: int, max_payload_bytes: int) -> None:
+    def __init__(
+        self, *, max_header_bytes: int, max_payload_bytes: int, ring: RingReader | None = None
+    ) -> None:
+        self._ring = ring
+        self._from_ring: UInt8Array | None = None
+        """The payload of the next frame, if it came through the ring."""
         self._max_header_bytes = max_header_bytes
         self._max_payload_bytes = max_payload_bytes
         self._msgpack = msgspec.msgpack.Decoder(Frame, dec_hook=self._give_array)
@@ -95,7 +127,7 @@ class Decoder:
             return self._payload.data[self._num_payload :]
         return self._shared[self._num_shared :]
 
-    def advance(self, num_bytes: int) -> Iterator[tuple[Frame, int]]:
+    def advance(self, num_bytes: int) -> Iterator[tuple[Message | Credit, int]]:
         """Account for bytes written to `buffer()`: the frames that they complete, each with its size in bytes.
         Take them all before the next `buffer()`.
 
@@ -105,7 +137,7 @@ class Decoder:
         if self._num_payload < self._payload.size:
             self._num_payload += num_bytes
             if self._num_payload == self._payload.size:
-                yield self._finish()
+                yield from self._finish()
             return
         end = self._num_shared + num_bytes
         start = 0
@@ -115,7 +147,7 @@ class Decoder:
             start = body + self._num_payload
             if self._num_payload < self._payload.size:
                 break
-            yield self._finish()
+            yield from self._finish()
         self._shared[: end - start] = bytes(self._shared[start:end])
         self._num_shared = end - start
 
@@ -135,8 +167,19 @@ class Decoder:
         self._payload = np.empty(payload_bytes, np.uint8)
         return body
 
-    def _finish(self) -> tuple[Frame, int]:
-        return self._decode(), _PREFIX.size + len(self._header) + self._payload.size
+    def _finish(self) -> Iterator[tuple[Message | Credit, int]]:
+        if self._from_ring is not None:
+            if self._payload.size:
+                raise ChannelError("the peer sent arrays both through the shared memory and beside it")
+            self._payload, self._from_ring = self._from_ring, None
+            self._num_payload = self._payload.size
+        frame = self._decode()
+        if not isinstance(frame, Shared):
+            yield frame, _PREFIX.size + len(self._header) + self._payload.size
+            return
+        if self._ring is None or frame.num_bytes > self._max_payload_bytes:
+            raise ChannelError("the peer sent through shared memory what it may not")
+        self._from_ring = self._ring.take(frame.start, frame.num_bytes)
 
     def _decode(self) -> Frame:
         self._payload_used = 0

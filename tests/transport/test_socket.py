@@ -19,7 +19,15 @@ import pytest
 
 from dspine_cluster.errors import ChannelClosedError, ChannelError, ConfigError
 from dspine_cluster.transport.channel import Channel, ChannelLimits
-from dspine_cluster.transport.messages import PROTOCOL_VERSION, Close, Features, Hello, Message, Open
+from dspine_cluster.transport.messages import (
+    PROTOCOL_VERSION,
+    Close,
+    FeatureBatch,
+    Features,
+    Hello,
+    Message,
+    Open,
+)
 from dspine_cluster.transport.socket import Endpoint, Listener, UnixEndpoint, connect, parse_endpoint
 
 SECRET = b"a secret of an application"
@@ -294,3 +302,54 @@ def raw_connection(endpoint: Endpoint) -> socket.socket:
         connected.connect(endpoint.path)
         return connected
     return socket.create_connection((endpoint.host, endpoint.port))
+
+
+WRITER_PROCESS = f"""
+import sys, time
+import numpy as np
+from dspine_cluster.transport.messages import Close, FeatureBatch, Hello
+from dspine_cluster.transport.socket import connect, parse_endpoint
+
+hello = Hello({PROTOCOL_VERSION}, "verifier", "target", "drafter", "tokenizer", "1")
+channel = connect(parse_endpoint(sys.argv[1]), hello, {SECRET!r}, 30.0)
+number = 0
+while True:
+    rows = np.full((100, 10_000), number % 251, np.uint8)
+    if channel.send(FeatureBatch(np.array([number]), np.array([0]), np.array([100], np.int32), rows)):
+        channel.send(Close(number))
+        number += 1
+    channel.receive()
+"""
+
+
+def test_a_writer_killed_in_the_middle_leaves_nothing_behind_and_nothing_half_written(
+    folder: Path, verifier_hello: Hello, accepted: queue.Queue[Channel]
+) -> None:
+    before = set(os.listdir("/dev/shm"))
+    listener = Listener(UnixEndpoint(f"{folder}/s"), verifier_hello, SECRET, accepted.put)
+    process = subprocess.Popen([sys.executable, "-c", WRITER_PROCESS, str(listener.endpoint)])
+    received: list[Message] = []
+    with process:
+        try:
+            channel = accepted.get(timeout=60.0)
+            ready = threading.Event()
+            channel.set_ready_callback(ready.set)
+            while len(received) < 50:
+                assert ready.wait(30.0)
+                ready.clear()
+                received += channel.receive()
+        finally:
+            process.kill()
+    with contextlib.suppress(ChannelClosedError):
+        while ready.wait(10.0):
+            ready.clear()
+            received += channel.receive()
+    with pytest.raises(ChannelClosedError):
+        channel.receive()
+    listener.close()
+    batches = [message for message in received if isinstance(message, FeatureBatch)]
+    assert len(batches) >= 25
+    for number, batch in enumerate(batches):
+        assert batch.uids.tolist() == [number]
+        assert (batch.rows == number % 251).all()
+    assert set(os.listdir("/dev/shm")) == before

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,29 @@ import pytest
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.transport.channel import Channel, ChannelLimits
 from dspine_cluster.transport.handshake import Peer
-from dspine_cluster.transport.messages import Close, Features, Hello, Message, Need, Open, Proposals
+from dspine_cluster.transport.messages import (
+    Close,
+    FeatureBatch,
+    Features,
+    Hello,
+    Message,
+    Need,
+    Open,
+    Proposals,
+)
+from dspine_cluster.transport.shared_ring import RingWriter, receive_ring, send_ring
 from dspine_cluster.transport.socket_channel import SocketChannel
-from dspine_cluster.transport.wire import Credit, Encoder, Frame
+from dspine_cluster.transport.wire import Credit, Encoder, Frame, Shared
 
 SocketPair = Callable[..., tuple[SocketChannel, SocketChannel]]
 
 
 def ends_at(end: int) -> Callable[[Message], bool]:
     return lambda message: isinstance(message, Features) and message.end == end
+
+
+def closes(uid: int) -> Callable[[Message], bool]:
+    return lambda message: message == Close(uid)
 
 
 def features(num_rows: int, row_bytes: int = 1024, uid: int = 1, start: int = 0) -> Features:
@@ -248,3 +262,113 @@ def proposals(num_requests: int) -> Proposals:
         np.zeros(shape, np.float32),
         0.0,
     )
+
+
+RING_BYTES = 10_000
+
+
+@pytest.fixture
+def near_channels(verifier_hello: Hello) -> Iterator[tuple[SocketChannel, SocketChannel, RingWriter]]:
+    """Two started channels, the first with a small ring to the second."""
+    left, right = socket.socketpair()
+    limits = ChannelLimits(fragment_bytes=4000)
+    writer, reader = send_ring(left, RING_BYTES), receive_ring(right, RING_BYTES)
+    assert writer is not None
+    peer = Peer(verifier_hello, limits.credit_bytes)
+    first, second = SocketChannel(left, peer, limits, writer), SocketChannel(right, peer, limits, reader)
+    for channel in (first, second):
+        channel.start()
+    yield first, second, writer
+    first.close()
+    second.close()
+
+
+def feature_batch(number: int, num_rows: int) -> FeatureBatch:
+    rows = np.resize(np.arange(number, number + 251, dtype=np.uint8), (num_rows, 100))
+    counts = np.array([1, num_rows - 1], np.int32)
+    return FeatureBatch(np.array([number, number + 1]), np.array([0, 7]), counts, rows)
+
+
+def test_features_of_rounds_arrive_whole_through_the_ring_or_beside_it(
+    near_channels: tuple[SocketChannel, SocketChannel, RingWriter],
+) -> None:
+    first, second, _ = near_channels
+    sizes = [2, 60, 33, 90, 150, 3, 99, 2, 41]  # rows of 100 bytes: some do not fit into the ring
+    for number, num_rows in enumerate(sizes):
+        assert first.send(feature_batch(number, num_rows))
+        assert first.send(features(30, 333, uid=number), bulk=number % 2 == 0)
+        first.send(Close(number))
+    received = receive_until(second, lambda message: message == Close(len(sizes) - 1))
+    batches = [message for message in received if isinstance(message, FeatureBatch)]
+    for number, (batch, num_rows) in enumerate(zip(batches, sizes, strict=True)):
+        expected = feature_batch(number, num_rows)
+        for name in ("uids", "starts", "counts", "rows"):
+            assert np.array_equal(getattr(batch, name), getattr(expected, name))
+    while len(parts := [m for m in received if isinstance(m, Features)]) < 3 * len(sizes):
+        received += receive_until(second, lambda message: isinstance(message, Features))
+    assert all((part.rows == features(30, 333).rows[part.start : part.end]).all() for part in parts)
+
+
+def test_a_round_is_not_carried_through_the_socket_while_the_ring_has_room(
+    near_channels: tuple[SocketChannel, SocketChannel, RingWriter],
+) -> None:
+    first, second, writer = near_channels
+    for number in range(10):
+        written = writer._written
+        assert first.send(feature_batch(number, 50))
+        assert writer._written == written + 5000 + 2 * 20
+        first.send(Close(number))
+        receive_until(second, closes(number))
+
+
+def test_bulk_which_may_be_overtaken_stays_out_of_the_ring(
+    near_channels: tuple[SocketChannel, SocketChannel, RingWriter],
+) -> None:
+    first, second, writer = near_channels
+    assert first.send(features(10, 100), bulk=True)
+    receive_until(second, ends_at(10))
+    assert writer._written == 0
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([Shared(1, 100)], "not the next"),
+        ([Shared(0, RING_BYTES + 1)], "not the next"),
+        ([Shared(0, 2**31)], "may not"),
+        ([Shared(0, 10), features(1, 10)], "beside it"),
+        ([Shared(0, 10), Open(1)], "more bytes"),
+    ],
+)
+def test_a_peer_that_lies_about_shared_memory_loses_its_channel(
+    verifier_hello: Hello, frames: list[Frame], reason: str
+) -> None:
+    left, right = socket.socketpair()
+    send_ring(right, RING_BYTES)
+    reader = receive_ring(left, RING_BYTES)
+    channel = SocketChannel(left, Peer(verifier_hello, 1000), ChannelLimits(), reader)
+    channel.start()
+    with right:
+        right.sendall(b"".join(map(encoded, frames)))
+        _, given = receive_end(channel)
+    assert reason in given
+
+
+def test_shared_memory_that_was_never_agreed_on_is_refused(verifier_hello: Hello) -> None:
+    left, right = socket.socketpair()
+    channel = SocketChannel(left, Peer(verifier_hello, 1000), ChannelLimits())
+    channel.start()
+    with right:
+        right.sendall(encoded(Shared(0, 10)))
+        assert "may not" in receive_end(channel)[1]
+
+
+def test_a_reader_that_forges_what_it_has_taken_loses_its_channel(
+    near_channels: tuple[SocketChannel, SocketChannel, RingWriter],
+) -> None:
+    first, _, writer = near_channels
+    writer._taken[0] = 2**40
+    with pytest.raises(ChannelClosedError, match="forged"):
+        first.send(feature_batch(0, 5))
+    with pytest.raises(ChannelClosedError):
+        first.send(Close(1))
