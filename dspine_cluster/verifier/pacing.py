@@ -132,13 +132,13 @@ class Pacing:
         return [group for group in begun if group.awaited]
 
     def _note_drafts(self, group: _Group) -> None:
-        """The drafts that the round waited for have come. Where passes ran meanwhile, the wait says nothing of drafts:
-        then the drafters' own figure has to do."""
+        """The drafts that the round waited for have come, or none has. Where passes ran meanwhile, the wait says
+        nothing of drafts: then the drafters' own figure has to do."""
         if group.asked is None:
             return
         draft_s = self._drafters.take_slowest_draft_s()
-        if group.asked.pass_number == self._num_passes:
-            draft_s = self._clock() - group.asked.at_s
         if draft_s > 0.0:
+            if group.asked.pass_number == self._num_passes:
+                draft_s = max(draft_s, self._clock() - group.asked.at_s)
             self._policy.note_drafts(group.asked.num_blocks, draft_s)
         group.asked = None
