@@ -144,3 +144,13 @@ def test_overhead_reports_both_sides_and_what_the_socket_adds(tmp_path: Path) ->
     assert channel["bytes"] == 8 * 16 * 5120 * 2
     assert channel["added_ms_median"] == channel["socket_ms_median"] - channel["local_ms_median"]
     assert "function calls" in result.output
+
+
+def test_speedup_serves_both_and_finds_the_same_text(tmp_path: Path) -> None:
+    report_file = tmp_path / "out.json"
+    arguments = ["--task", "arithmetic", "--concurrency", "2", "--turns", "1", "--max-tokens", "12"]
+    result = RUNNER.invoke(app, ["bench", "speedup", *arguments, "--json", str(report_file)])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(report_file.read_text())["results"]
+    assert (row["concurrency"], row["prompts"], row["greedy_mismatches"]) == (2, 4, 0)
+    assert row["speedup"] == row["tokens_per_s"] / row["tokens_per_s_none"]

@@ -139,6 +139,51 @@ def test_a_pass_without_blocks_teaches_its_cost() -> None:
     assert policy.pass_cost.is_known
 
 
+def test_a_gap_is_filled_with_the_prefill_that_the_draft_leaves_time_for() -> None:
+    policy = DynamicVerifyLength(Random(0))
+    assert policy.prefill_room(1024, 8, 0.0) == 1024, "nothing is known yet"
+    for num_tokens in (64, 128, 256, 512) * 20:
+        policy.note_pass([], PassLoad(num_prefill_tokens=num_tokens), 0.001 * num_tokens)
+    for _ in range(20):
+        policy.note_drafts(8, 0.3)
+    assert policy.prefill_room(1024, 8, 0.0) in (256, 320)
+    assert policy.prefill_room(1024, 8, 0.15) in (128, 192)
+    assert policy.prefill_room(1024, 8, 10.0) == 64, "overdue: one chunk of the grid"
+    assert policy.prefill_room(128, 8, 0.0) == 128
+
+
+def play(policy: DynamicVerifyLength, constant_s: float, token_s: float, draft_s: float) -> None:
+    """Rounds of four requests, or of two of them, that accept all of eight proposals."""
+    for number in range(60):
+        lengths = policy.choose([view(uid, [0.95] * 8) for uid in range(2 + 2 * (number % 2))])
+        outcomes = [BlockOutcome(uid, length, length) for uid, length in enumerate(lengths)]
+        num_tokens = sum(1 + length for length in lengths)
+        policy.note_pass(outcomes, PassLoad(), constant_s + token_s * num_tokens)
+        policy.choose_drafts(range(4))
+        policy.note_drafts(4, draft_s)
+        policy.note_drafts(2, draft_s / 2)
+
+
+@pytest.mark.parametrize(("constant_s", "token_s", "has_halves"), [(0.0, 0.01, True), (0.3, 0.0001, False)])
+def test_halves_take_turns_where_costs_say_so(constant_s: float, token_s: float, has_halves: bool) -> None:
+    policy = DynamicVerifyLength(Random(0), exploration=seldom())
+    play(policy, constant_s, token_s, draft_s=0.3)
+    assert policy.has_halves is has_halves
+
+
+def test_what_was_decided_and_why_is_told() -> None:
+    policy = DynamicVerifyLength(Random(0))
+    play(policy, 0.1, 0.01, draft_s=0.01)
+    figures = policy.figures()
+    assert figures["draft_decisions_total{decision=draft}"] > 200, "four a pass"
+    assert sum(figures[f"verify_stops_total{{reason={stop}}}"] for stop in Stop) == 59, (
+        "the first has no price"
+    )
+    for what in ("pass", "draft"):
+        predicted, measured = (figures[f"{kind}_{what}_seconds_total"] for kind in ("predicted", "judged"))
+        assert predicted == pytest.approx(measured, rel=0.2)
+
+
 def test_it_is_deterministic() -> None:
     def lengths() -> list[list[int]]:
         policy = DynamicVerifyLength(Random(5))

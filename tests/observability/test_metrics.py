@@ -22,6 +22,17 @@ def test_positions_are_counted_up_to_what_was_verified_and_accepted() -> None:
     assert figures["committed_tokens_total"] == 5
 
 
+def test_drafted_rounds_are_counted_by_verify_length() -> None:
+    metrics = VerifierMetrics()
+    for num_proposed, num_verified in ((15, 3), (15, 0), (15, 3), (0, 0)):
+        metrics.note_round(
+            num_proposed=num_proposed, num_verified=num_verified, num_accepted=0, num_committed=1
+        )
+    figures = metrics.snapshot()
+    assert (figures["rounds_total"], figures["drafted_rounds_total"]) == (4, 3)
+    assert (figures["verify_length_total{length=3}"], figures["verify_length_total{length=0}"]) == (2, 1)
+
+
 @pytest.fixture
 def frequent_thread_switches() -> Iterator[None]:
     interval_s = sys.getswitchinterval()

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, parse_config
+from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import CheckpointError, ConfigError, MismatchError
-from dspine_cluster.models.config import parse_target_config
-from dspine_cluster.models.drafter_config import parse_drafter_config
 from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import load_tokenizer
-from dspine_cluster.verifier.load import load_verifier
-from tests.test_check import DRAFTER_27B, TARGET_27B
+from dspine_cluster.verifier.load import load_verifier, make_policy
+from tests.test_check import PAIR_27B
 
 SMALL = EngineConfig(max_model_len_tokens=64, pool_tokens=128, max_running_requests=1)
 
@@ -45,11 +46,9 @@ def test_a_budget_below_one_feature_is_refused() -> None:
 
 
 def test_taps_beyond_the_target_s_layers_are_refused() -> None:
-    drafter = parse_drafter_config(
-        DRAFTER_27B | {"dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 64]}}
-    )
+    drafter = replace(PAIR_27B.drafter, target_layer_ids=(1, 64))
     with pytest.raises(MismatchError, match=r"\[64\] lie beyond the target's 64 layers"):
-        check_fit(parse_target_config(TARGET_27B), drafter)
+        check_fit(PAIR_27B.target, drafter)
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -62,3 +61,10 @@ def test_the_miniature_s_tokenizer_ends_with_the_mask_token() -> None:
     config = load_verifier(VerifierConfig(engine=SMALL)).drafter_config
     assert config is not None
     assert config.mask_token_id == tokenizer.get_vocab_size() - 1
+
+
+def test_a_setting_makes_its_policy_and_without_a_drafter_nothing_is_drafted() -> None:
+    config = load_verifier(VerifierConfig(engine=SMALL)).drafter_config
+    assert isinstance(make_policy("dynamic", config), DynamicVerifyLength)
+    assert make_policy("fixed:3", config) == FixedVerifyLength(3)
+    assert make_policy("off", config) == make_policy("dynamic", None) == FixedVerifyLength(0)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from dspine_cluster.bench import speedup
+from dspine_cluster.bench.acceptance import AcceptanceSettings, PromptRun
+from dspine_cluster.bench.speedup import SpeedupSettings, run_speedup
+from dspine_cluster.config import VerifierConfig
+from dspine_cluster.types import Usage
+
+SETTINGS = SpeedupSettings(concurrencies=(1, 4), num_turns=2, max_tokens=8)
+
+
+class FakeVerifier:
+    """Answers every prompt with three tokens, the drafted one in half the time and rounds."""
+
+    def __init__(self, name: str) -> None:
+        self.is_drafted = name != "none"
+        self.batches: list[tuple[int, list[Sequence[int]]]] = []
+
+    def stats(self) -> dict[str, float]:
+        num_prompts = sum(len(prompts) for _, prompts in self.batches)
+        return {"drafted_rounds_total": num_prompts * self.is_drafted, "connected_drafters": 1.0}
+
+    def run(
+        self, prompts: Sequence[Sequence[int]], settings: AcceptanceSettings
+    ) -> tuple[list[PromptRun], float]:
+        self.batches.append((settings.concurrency, list(prompts)))
+        usage = Usage(num_rounds=1, verified_tokens=5) if self.is_drafted else Usage(num_rounds=2)
+        return [PromptRun((1, 2, 3), usage) for _ in prompts], (1.0 if self.is_drafted else 2.0) * len(
+            prompts
+        )
+
+
+@pytest.fixture
+def verifiers(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeVerifier]:
+    made: dict[str, FakeVerifier] = {}
+
+    @contextmanager
+    def served(config: VerifierConfig) -> Iterator[FakeVerifier]:
+        yield made.setdefault(config.drafter.name, FakeVerifier(config.drafter.name))
+
+    async def run(verifier: FakeVerifier, prompts: Any, settings: AcceptanceSettings, done: Any) -> Any:
+        return verifier.run(prompts, settings)
+
+    monkeypatch.setattr(speedup, "_served", served)
+    monkeypatch.setattr(speedup, "run_prompts", run)
+    return made
+
+
+def report() -> list[dict[str, Any]]:
+    count = SETTINGS.num_prompts(num_tasks=2)
+    workload = {str(task): [[task, i] for i in range(count)] for task in (10, 20)}
+    results: list[dict[str, Any]] = run_speedup(VerifierConfig(), SETTINGS, workload, lambda at: None)[
+        "results"
+    ]
+    return results
+
+
+@pytest.mark.usefixtures("verifiers")
+def test_a_row_compares_what_both_decoded() -> None:
+    first, second = report()
+    assert (first["concurrency"], first["prompts"]) == (1, 4)
+    assert (second["concurrency"], second["prompts"]) == (4, 16)
+    assert (first["tokens_per_s"], first["tokens_per_s_none"], first["speedup"]) == (3.0, 1.5, 2.0)
+    assert first["speedup_by_turn"] == [2.0, 2.0]
+    assert (first["acceptance_length"], first["verify_length_mean"]) == (2.0, 5.0)
+    assert (first["drafted_rounds_ratio"], first["greedy_mismatches"]) == (1.0, 0)
+
+
+def test_both_decode_the_same_prompts_and_no_prompt_comes_twice(verifiers: dict[str, FakeVerifier]) -> None:
+    report()
+    drafted, plain = (verifiers[name].batches for name in ("miniature-dspine", "none"))
+    assert drafted == plain
+    counts = Counter(tuple(prompt) for _, prompts in plain for prompt in prompts)
+    assert set(counts.values()) == {1}
+    assert sum(counts.values()) == 2 * SETTINGS.num_prompts(num_tasks=2)
+
+
+def test_texts_that_differ_are_counted(
+    verifiers: dict[str, FakeVerifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = FakeVerifier.run
+
+    def lying(
+        self: FakeVerifier, prompts: Any, settings: AcceptanceSettings
+    ) -> tuple[list[PromptRun], float]:
+        runs, seconds = honest(self, prompts, settings)
+        if self.is_drafted:
+            runs[0] = PromptRun((1, 2, 4), runs[0].usage)
+        return runs, seconds
+
+    monkeypatch.setattr(FakeVerifier, "run", lying)
+    assert [row["greedy_mismatches"] for row in report()] == [2, 2], "one a turn"
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "num_tasks", "count"), [(1, 7, 1), (4, 7, 2), (32, 7, 10), (1, 1, 2)]
+)
+def test_a_turn_has_at_least_two_prompts_for_each_request_at_a_time(
+    concurrency: int, num_tasks: int, count: int
+) -> None:
+    assert SETTINGS.prompts_a_task(concurrency, num_tasks) == count
