@@ -58,14 +58,20 @@ async def collect(outputs: Outputs) -> list[Completion]:
     return [completions[index] for index in sorted(completions)]
 
 
-def total_usage(usages: Iterable[Usage], num_choices: int) -> UsageBody:
-    """The sum over completions, in the order of their index. A prompt with `num_choices` completions counts once."""
+def total_usage(usages: Iterable[Usage], num_choices: int, reasoning_tokens: int | None = None) -> UsageBody:
+    """The sum over completions, in the order of their index. A prompt with `num_choices` completions counts once.
+    `reasoning_tokens`, of all completions, are left out where they are not known."""
     usages = list(usages)
     prompts = usages[::num_choices]
     prompt_tokens = sum(usage.prompt_tokens for usage in prompts)
     completion_tokens = sum(usage.output_tokens for usage in usages)
     accepted = sum(usage.accepted_tokens for usage in usages)
     verified = sum(usage.verified_tokens for usage in usages)
+    details = CompletionTokensDetails(
+        accepted_prediction_tokens=accepted, rejected_prediction_tokens=verified - accepted
+    )
+    if reasoning_tokens is not None:
+        details.reasoning_tokens = reasoning_tokens
     return UsageBody(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
@@ -73,7 +79,5 @@ def total_usage(usages: Iterable[Usage], num_choices: int) -> UsageBody:
         prompt_tokens_details=PromptTokensDetails(
             cached_tokens=sum(usage.cached_prompt_tokens for usage in prompts)
         ),
-        completion_tokens_details=CompletionTokensDetails(
-            accepted_prediction_tokens=accepted, rejected_prediction_tokens=verified - accepted
-        ),
+        completion_tokens_details=details,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jinja2 import TemplateError
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
-from dspine_cluster.api.schema import ChatMessage
+from dspine_cluster.api.messages import template_messages
+from dspine_cluster.api.reasoning import Thinking
+from dspine_cluster.api.schema import ChatMessage, Tool
+from dspine_cluster.api.tool_calls import CallForm, call_forms
+from dspine_cluster.api.tools import template_tools
 from dspine_cluster.errors import CheckpointError, RequestError
 
 _T = TypeVar("_T")
-_RESERVED_TEMPLATE_NAMES = frozenset(
-    inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class EncodedPrompt:
     token_ids: tuple[int, ...]
     message_boundaries: tuple[int, ...] = ()
     """Lengths, ascending, up to which likely later prompts of the same conversation begin in the same way."""
+    thinking: Thinking = Thinking.UNDECIDED
+    """How it leaves the reasoning of the answer."""
 
 
 class ChatTokenizer:
@@ -40,6 +42,11 @@ class ChatTokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._template = str(tokenizer.chat_template or "")
+        self.call_forms: tuple[CallForm, ...] = call_forms(self._template)
+        """How the model may write tool calls."""
+        self.reasoning_end_id: int | None = tokenizer.get_added_vocab().get("</think>")
+        """The token `</think>`; None where the tokenizer has none."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
 
     @classmethod
@@ -51,18 +58,22 @@ class ChatTokenizer:
             raise CheckpointError(f"No tokenizer could be loaded from {folder}: {error}") from error
 
     async def encode_chat(
-        self, messages: Sequence[ChatMessage], template_kwargs: Mapping[str, Any]
+        self, messages: Sequence[ChatMessage], template_kwargs: Mapping[str, Any], tools: Sequence[Tool] = ()
     ) -> EncodedPrompt:
-        """Renders `messages` up to the start of the assistant's answer and encodes that once.
+        """Renders `messages` and `tools` up to the start of the assistant's answer and encodes that once.
 
-        Raises RequestError when the template or this server cannot take them.
+        `template_kwargs` are variables of the template, which callers choose, not clients. Raises RequestError when the
+        template or this server cannot take the messages.
         """
-        conversation = [_plain_message(message, index) for index, message in enumerate(messages)]
-        if reserved := sorted(_RESERVED_TEMPLATE_NAMES.intersection(template_kwargs)):
+        conversation = template_messages(messages)
+        if tools and "tools" not in self._template:
             raise RequestError(
-                f"chat_template_kwargs may not set {', '.join(reserved)}.", param="chat_template_kwargs"
+                "The model's chat template has no place for tools; leave them out.",
+                param="tools",
+                code="unsupported_parameter",
             )
-        return await self._run(lambda: self._encode_chat(conversation, template_kwargs))
+        variables = {**template_kwargs, "tools": template_tools(tools) or None}
+        return await self._run(lambda: self._encode_chat(conversation, variables))
 
     async def encode_text(self, text: str) -> EncodedPrompt:
         """Encodes a text prompt, with the tokens that the tokenizer puts before every text."""
@@ -72,7 +83,7 @@ class ChatTokenizer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, encode)
 
     def _encode_chat(
-        self, conversation: list[dict[str, str]], template_kwargs: Mapping[str, Any]
+        self, conversation: list[dict[str, Any]], template_kwargs: Mapping[str, Any]
     ) -> EncodedPrompt:
         text = self._render(conversation, template_kwargs)
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -80,10 +91,12 @@ class ChatTokenizer:
         boundaries = {
             bisect_right(token_ends, end) for end in self._boundaries(conversation, template_kwargs, text)
         }
-        return EncodedPrompt(tuple(encoded["input_ids"]), tuple(sorted(boundaries - {0})))
+        return EncodedPrompt(
+            tuple(encoded["input_ids"]), tuple(sorted(boundaries - {0})), Thinking.after(text)
+        )
 
     def _boundaries(
-        self, conversation: list[dict[str, str]], template_kwargs: Mapping[str, Any], text: str
+        self, conversation: list[dict[str, Any]], template_kwargs: Mapping[str, Any], text: str
     ) -> Iterator[int]:
         """The numbers of characters of `text` that come back when the last message is changed, and on the next turn.
 
@@ -99,8 +112,8 @@ class ChatTokenizer:
                 continue  # no prompt that the template takes
             yield _num_common(text, other)
 
-    def _render(self, conversation: list[dict[str, str]], template_kwargs: Mapping[str, Any]) -> str:
-        if self._tokenizer.chat_template is None:
+    def _render(self, conversation: list[dict[str, Any]], template_kwargs: Mapping[str, Any]) -> str:
+        if not self._template:
             raise RequestError(
                 "This model has no chat template; use /v1/completions.", code="no_chat_template"
             )
@@ -119,36 +132,3 @@ def _num_common(one: str, other: str) -> int:
     """How many characters both begin with."""
     lengths = range(1, min(len(one), len(other)) + 1)
     return bisect_left(lengths, True, key=lambda length: one[:length] != other[:length])
-
-
-def _plain_message(message: ChatMessage, index: int) -> dict[str, str]:
-    """The message as templates expect it: text parts joined, `developer` under its older name `system`."""
-    param = f"messages[{index}]"
-    if message.role in ("tool", "function"):
-        raise RequestError(
-            f"{param}.role: messages of role {message.role!r} are not supported by this server.",
-            param=f"{param}.role",
-            code="unsupported_parameter",
-        )
-    role = "system" if message.role == "developer" else message.role
-    plain = {"role": role, "content": _plain_content(message, param)}
-    if message.name is not None:
-        plain["name"] = message.name
-    return plain
-
-
-def _plain_content(message: ChatMessage, param: str) -> str:
-    if message.content is None:
-        raise RequestError(f"{param}.content is missing.", param=f"{param}.content")
-    if isinstance(message.content, str):
-        return message.content
-    texts = []
-    for index, part in enumerate(message.content):
-        if part.type != "text" or part.text is None:
-            raise RequestError(
-                f"{param}.content[{index}]: only parts of type 'text' with a text are supported.",
-                param=f"{param}.content[{index}]",
-                code="unsupported_content",
-            )
-        texts.append(part.text)
-    return "".join(texts)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
-from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, Prompts
+from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, Prompts, Tool
 from dspine_cluster.errors import RequestError
 
 
 async def encode_prompts(
-    body: ChatCompletionRequest | CompletionRequest, tokenizer: ChatTokenizer, limits: ApiLimits
+    body: ChatCompletionRequest | CompletionRequest,
+    tokenizer: ChatTokenizer,
+    limits: ApiLimits,
+    tools: Sequence[Tool] = (),
 ) -> list[EncodedPrompt]:
-    """One prompt of a chat, one or more of a text completion; ids that the client sent are taken as they are.
+    """One prompt of a chat, which tells of `tools`; one or more of a text completion.
+
+    Ids that the client sent are taken as they are.
 
     Raises:
         RequestError: more completions are asked for than the limits allow, or a prompt cannot be made.
@@ -23,7 +30,7 @@ async def encode_prompts(
             f"n: {num_completions} completions are more than the {limits.max_choices} allowed.", param="n"
         )
     if isinstance(body, ChatCompletionRequest):
-        return [await tokenizer.encode_chat(body.messages, body.chat_template_kwargs or {})]
+        return [await tokenizer.encode_chat(body.messages, body.template_kwargs, tools)]
     return [
         await tokenizer.encode_text(prompt) if isinstance(prompt, str) else EncodedPrompt(tuple(prompt))
         for prompt in prompts

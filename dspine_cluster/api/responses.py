@@ -27,6 +27,8 @@ class CompletionTokensDetails(BaseModel):
     """Committed tokens that the drafter had proposed."""
     rejected_prediction_tokens: int
     """Proposals that the target checked and did not accept; they are no output."""
+    reasoning_tokens: int = 0
+    """Output tokens up to the end of the reasoning, tags included; where they can be counted exactly."""
 
 
 class UsageBody(BaseModel):
@@ -50,9 +52,23 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
+class CalledFunction(BaseModel):
+    name: str
+    arguments: str
+    """JSON text."""
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class ChatAnswer(BaseModel):
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    reasoning_content: str = ""
+    tool_calls: list[ToolCall] = []
 
 
 class ChatChoice(BaseModel):
@@ -71,9 +87,26 @@ class ChatCompletion(BaseModel):
     usage: UsageBody
 
 
+class CalledFunctionDelta(BaseModel):
+    name: str = ""
+    """With the first delta of a call."""
+    arguments: str
+    """More of the JSON text."""
+
+
+class ToolCallDelta(BaseModel):
+    index: int
+    id: str = ""
+    """With the first delta of a call, as `type`."""
+    type: Literal["function"] = "function"
+    function: CalledFunctionDelta
+
+
 class ChatDelta(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str = ""
+    reasoning_content: str = ""
+    tool_calls: list[ToolCallDelta] = []
 
 
 class ChatChunkChoice(BaseModel):

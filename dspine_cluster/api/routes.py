@@ -9,9 +9,10 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
+from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
 from dspine_cluster.api.chat import chat_events, whole_chat
-from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.completions import text_events, whole_text
 from dspine_cluster.api.errors import install_error_handlers
 from dspine_cluster.api.generation import Generator, generate_all
@@ -22,6 +23,7 @@ from dspine_cluster.api.responses import ChatCompletion, ModelCard, ModelList, T
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.sse import EventStream
 from dspine_cluster.api.strict_json import StrictJsonRoute
+from dspine_cluster.api.tools import offered_tools, parameter_types
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.errors import RequestError
@@ -35,26 +37,40 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
     install_error_handlers(app)
     _add_model_routes(app, generator, model_name, limits)
 
-    async def prepare(body: ChatCompletionRequest | CompletionRequest, head: AnswerHead) -> Outputs:
+    def check(body: ChatCompletionRequest | CompletionRequest) -> None:
         _check_model(body.model, model_name)
         check_extra_fields(body)
-        prompts = await encode_prompts(body, tokenizer, limits)
+
+    def start(
+        body: ChatCompletionRequest | CompletionRequest, head: AnswerHead, prompts: list[EncodedPrompt]
+    ) -> Outputs:
         return generate_all(generator, generate_requests(body, head.id, prompts, limits))
 
     @app.post("/v1/chat/completions", response_model=ChatCompletion)
     async def create_chat_completion(body: ChatCompletionRequest) -> Response:
         head = AnswerHead.new(model_name, "chatcmpl")
-        outputs = await prepare(body, head)
+        check(body)
+        tools = offered_tools(body)
+        [prompt] = await encode_prompts(body, tokenizer, limits, tools)
+        answer_format = AnswerFormat(
+            thinking=prompt.thinking,
+            tools=parameter_types(tools) if tools else None,
+            call_forms=tokenizer.call_forms,
+            parallel_calls=body.parallel_tool_calls is not False,
+            reasoning_end_id=tokenizer.reasoning_end_id,
+        )
+        outputs = start(body, head, [prompt])
         if body.stream:
             return await EventStream.open(
-                chat_events(head, outputs, body.num_choices, include_usage=body.includes_usage)
+                chat_events(head, outputs, body.num_choices, answer_format, include_usage=body.includes_usage)
             )
-        return _json(await whole_chat(head, outputs, body.num_choices))
+        return _json(await whole_chat(head, outputs, body.num_choices, answer_format))
 
     @app.post("/v1/completions", response_model=TextCompletion)
     async def create_completion(body: CompletionRequest) -> Response:
         head = AnswerHead.new(model_name, "cmpl")
-        outputs = await prepare(body, head)
+        check(body)
+        outputs = start(body, head, await encode_prompts(body, tokenizer, limits))
         if body.stream:
             return await EventStream.open(
                 text_events(head, outputs, body.num_choices, include_usage=body.includes_usage)

@@ -15,6 +15,7 @@ TokenId = Annotated[int, Field(ge=0)]
 # `fail_fast`: a long list of wrong items is one error, not millions.
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
+FunctionName = Annotated[str, Field(min_length=1, max_length=256)]
 Prompts = str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
 
 
@@ -33,10 +34,57 @@ class TextPart(RequestModel):
     text: str | None = None
 
 
+class CalledFunction(RequestModel):
+    name: FunctionName
+    arguments: str
+    """JSON text."""
+
+
+class MessageToolCall(RequestModel):
+    """A call that the assistant made earlier."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class ChatMessage(RequestModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+
+
+class ToolFunction(RequestModel):
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema of an object."""
+    strict: bool | None = None
+
+
+class Tool(RequestModel):
+    type: Literal["function"]
+    function: ToolFunction
+
+
+class FunctionChoice(RequestModel):
+    name: str
+
+
+class NamedToolChoice(RequestModel):
+    type: Literal["function"]
+    function: FunctionChoice
+
+
+class ChatTemplateKwargs(RequestModel):
+    """What a client may tell the chat template."""
+
+    enable_thinking: bool | None = None
+    preserve_thinking: bool | None = None
+    """Keep the reasoning of all earlier turns."""
 
 
 class GenerationOptions(RequestModel):
@@ -80,7 +128,23 @@ class GenerationOptions(RequestModel):
 class ChatCompletionRequest(GenerationOptions):
     messages: Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: ChatTemplateKwargs | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """The variables of the chat template that the client sets."""
+        kwargs: dict[str, Any] = {}
+        if self.reasoning_effort is not None:
+            kwargs["reasoning_effort"] = self.reasoning_effort
+            kwargs["enable_thinking"] = self.reasoning_effort != "none"
+        if self.chat_template_kwargs is not None:
+            known = set(ChatTemplateKwargs.model_fields)
+            kwargs |= self.chat_template_kwargs.model_dump(include=known, exclude_none=True)
+        return kwargs
 
 
 class CompletionRequest(GenerationOptions):

@@ -43,7 +43,6 @@ _HARMLESS_VALUES: Mapping[str, tuple[Any, ...]] = {
     "skip_special_tokens": (True,),
     "structured_outputs": (),
     "suffix": ("",),
-    "tool_calls": ([],),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "top_logprobs": (0,),

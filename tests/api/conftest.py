@@ -52,10 +52,10 @@ def running_api(generator: FakeGenerator, chat_template: str | None = None) -> I
 
 
 @pytest.fixture
-def serve_api() -> Iterator[Callable[[FakeGenerator], Api]]:
-    """Starts a server for a generator of the test's choice."""
+def serve_api() -> Iterator[Callable[..., Api]]:
+    """Starts a server for a generator and a chat template of the test's choice."""
     with ExitStack() as stack:
-        yield lambda generator: stack.enter_context(running_api(generator))
+        yield lambda *args: stack.enter_context(running_api(*args))
 
 
 @pytest.fixture(scope="session")

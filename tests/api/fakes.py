@@ -20,6 +20,16 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
 )
+TOOLS_TEMPLATE = (
+    "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}[{{ call.function.name }}"
+    "{% for key, value in call.function.arguments.items() %} {{ key }}={{ value }}{% endfor %}]{% endfor %}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
+)
+"""Tells of tools and calls, and opens the reasoning where it is asked for."""
 VOCAB_SIZE = 258
 
 
@@ -37,8 +47,13 @@ def byte_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> PreTrainedToken
 
 @dataclass
 class FakeGenerator:
-    """Writes words that depend on the prompt and the seed, three a round. `fail_after_rounds` raises `error` then."""
+    """Writes words that depend on the prompt and the seed, three a round. `fail_after_rounds` raises `error` then.
 
+    With `answer` it writes that instead, `answer_token_chars` a token, and stops.
+    """
+
+    answer: str | None = None
+    answer_token_chars: int = 4
     round_s: float = 0.0
     error: Exception | None = None
     fail_after_rounds: int = 0
@@ -66,18 +81,19 @@ class FakeGenerator:
                     raise self.error
                 if self.ends_silently and num_rounds:
                     return
-                take = min(3, request.stop.max_tokens - num_tokens)
-                words = [self.word(request, num_tokens + i) for i in range(take)]
+                take = min(3, self._length(request) - num_tokens)
+                words = [self._word(request, num_tokens + i) for i in range(take)]
                 num_tokens += take
                 num_rounds += 1
                 accepted += take - 1
-                is_last = num_tokens == request.stop.max_tokens
+                is_last = num_tokens == self._length(request)
+                reason = FinishReason.LENGTH if num_tokens == request.stop.max_tokens else FinishReason.STOP
                 finished = is_last
                 yield RoundOutput(
                     token_ids=tuple(range(take)),
                     text="".join(words),
                     accepted_tokens=take - 1,
-                    finish_reason=FinishReason.LENGTH if is_last else None,
+                    finish_reason=reason if is_last else None,
                     usage=Usage(
                         prompt_tokens=len(request.prompt_ids),
                         output_tokens=num_tokens,
@@ -94,6 +110,16 @@ class FakeGenerator:
             self.num_running -= 1
             self.num_finished += finished
             self.num_aborted += not finished
+
+    def _length(self, request: GenerateRequest) -> int:
+        if self.answer is None:
+            return request.stop.max_tokens
+        return min(-(-len(self.answer) // self.answer_token_chars), request.stop.max_tokens)
+
+    def _word(self, request: GenerateRequest, index: int) -> str:
+        if self.answer is None:
+            return self.word(request, index)
+        return self.answer[index * self.answer_token_chars :][: self.answer_token_chars]
 
     @staticmethod
     def word(request: GenerateRequest, index: int) -> str:

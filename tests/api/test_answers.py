@@ -31,3 +31,9 @@ def test_a_prompt_counts_once_and_its_completions_each() -> None:
     assert body.prompt_tokens_details.cached_tokens == 8
     assert body.completion_tokens_details.accepted_prediction_tokens == 12
     assert body.completion_tokens_details.rejected_prediction_tokens == 78
+
+
+def test_reasoning_tokens_are_told_where_they_are_known() -> None:
+    assert total_usage([Usage()], 1, 5).completion_tokens_details.reasoning_tokens == 5
+    unknown = total_usage([Usage()], 1).completion_tokens_details
+    assert "reasoning_tokens" not in unknown.model_dump(exclude_unset=True)

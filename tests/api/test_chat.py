@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead
 from dspine_cluster.api.chat import chat_events, whole_chat
 from dspine_cluster.types import FinishReason, RoundOutput, Usage
 
 HEAD = AnswerHead("model", "chatcmpl-1", 1)
+FORMAT = AnswerFormat()
 
 
 async def outputs(*rounds: tuple[int, RoundOutput]) -> AsyncGenerator[tuple[int, RoundOutput], None]:
@@ -21,7 +23,7 @@ def last(text: str, index: int = 0) -> tuple[int, RoundOutput]:
 
 async def test_each_choice_starts_with_its_role() -> None:
     rounds = outputs((1, RoundOutput((1,), "a")), (0, RoundOutput((1,), "b")), last("c", 1), last("d", 0))
-    events = [event async for event in chat_events(HEAD, rounds, 2, include_usage=False)]
+    events = [event async for event in chat_events(HEAD, rounds, 2, FORMAT, include_usage=False)]
     first: dict[int, object] = {}
     for event in events:
         [choice] = event.choices
@@ -31,7 +33,7 @@ async def test_each_choice_starts_with_its_role() -> None:
 
 async def test_a_round_whose_text_is_still_held_back_sends_no_event() -> None:
     rounds = outputs((0, RoundOutput((1,), "")), (0, RoundOutput((1,), "a")), last(""))
-    events = [event async for event in chat_events(HEAD, rounds, 1, include_usage=False)]
+    events = [event async for event in chat_events(HEAD, rounds, 1, FORMAT, include_usage=False)]
     deltas = [event.choices[0].delta.model_dump(exclude_unset=True) for event in events]
     assert deltas == [{"role": "assistant", "content": ""}, {"content": "a"}, {}]
 
@@ -39,20 +41,20 @@ async def test_a_round_whose_text_is_still_held_back_sends_no_event() -> None:
 async def test_usage_is_the_last_event_where_it_is_asked_for() -> None:
     for include_usage in (False, True):
         rounds = outputs(last("a"))
-        events = [event async for event in chat_events(HEAD, rounds, 1, include_usage=include_usage)]
+        events = [event async for event in chat_events(HEAD, rounds, 1, FORMAT, include_usage=include_usage)]
         assert (events[-1].usage is not None) == include_usage
         assert (events[-1].choices == []) == include_usage
 
 
 async def test_the_whole_answer_is_the_streamed_one() -> None:
     rounds = [(0, RoundOutput((1,), "a")), last("b")]
-    whole = await whole_chat(HEAD, outputs(*rounds), 1)
-    events = [event async for event in chat_events(HEAD, outputs(*rounds), 1, include_usage=True)]
+    whole = await whole_chat(HEAD, outputs(*rounds), 1, FORMAT)
+    events = [event async for event in chat_events(HEAD, outputs(*rounds), 1, FORMAT, include_usage=True)]
     text = "".join(choice.delta.content for event in events for choice in event.choices)
     assert whole.choices[0].message.content == text
     assert whole.usage == events[-1].usage
 
 
 async def test_finish_reasons_are_written_as_openai_writes_them() -> None:
-    whole = await whole_chat(HEAD, outputs(last("a")), 1)
+    whole = await whole_chat(HEAD, outputs(last("a")), 1, FORMAT)
     assert '"finish_reason":"stop"' in whole.model_dump_json()

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
-from dspine_cluster.api.schema import ChatMessage, TextPart
+from dspine_cluster.api.reasoning import Thinking
+from dspine_cluster.api.schema import ChatMessage, TextPart, Tool, ToolFunction
 from dspine_cluster.errors import CheckpointError, RequestError
-from tests.api.fakes import CHAT_TEMPLATE, byte_tokenizer
+from tests.api.fakes import CHAT_TEMPLATE, TOOLS_TEMPLATE, byte_tokenizer
 
 USER = ChatMessage(role="user", content="Hi")
 
@@ -47,14 +48,6 @@ async def test_developer_messages_are_system_messages() -> None:
     message = ChatMessage(role="developer", content="x")
     prompt = await ChatTokenizer(byte_tokenizer()).encode_chat([message], {})
     assert text_of(prompt.token_ids).startswith("<|im_start|>system\nx")
-
-
-@pytest.mark.parametrize(
-    "name", ["chat_template", "tokenize", "tools", "continue_final_message", "conversation"]
-)
-async def test_a_client_cannot_replace_the_template_or_its_options(name: str) -> None:
-    with pytest.raises(RequestError, match=name):
-        await ChatTokenizer(byte_tokenizer()).encode_chat([USER], {name: "x"})
 
 
 async def test_what_the_template_refuses_is_the_callers_mistake() -> None:
@@ -132,3 +125,28 @@ async def test_a_next_turn_that_the_template_refuses_leaves_the_other_boundary()
     template = "{% if messages|length > 1 %}{{ raise_exception('one only') }}{% endif %}Say {{ messages[0].content }}!"
     prompt = await ChatTokenizer(byte_tokenizer(template)).encode_chat([USER], {})
     assert prefixes(prompt) == ["Say "]
+
+
+async def test_tools_reach_a_template_that_tells_of_them() -> None:
+    tool = Tool(type="function", function=ToolFunction(name="f"))
+    prompt = await ChatTokenizer(byte_tokenizer(TOOLS_TEMPLATE)).encode_chat([USER], {}, [tool])
+    assert '{"type": "function", "function": {"name": "f"}}' in text_of(prompt.token_ids)
+    with pytest.raises(RequestError, match="no place for tools"):
+        await ChatTokenizer(byte_tokenizer()).encode_chat([USER], {}, [tool])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "thinking"), [({}, Thinking.UNDECIDED), ({"enable_thinking": True}, Thinking.OPEN)]
+)
+async def test_a_prompt_tells_how_it_leaves_the_reasoning(
+    kwargs: dict[str, bool], thinking: Thinking
+) -> None:
+    prompt = await ChatTokenizer(byte_tokenizer(TOOLS_TEMPLATE)).encode_chat([USER], kwargs)
+    assert prompt.thinking is thinking
+
+
+def test_a_tokenizer_may_have_a_token_that_ends_reasoning() -> None:
+    assert ChatTokenizer(byte_tokenizer()).reasoning_end_id is None
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["</think>"])
+    assert ChatTokenizer(tokenizer).reasoning_end_id == tokenizer.convert_tokens_to_ids("</think>")

@@ -39,7 +39,8 @@ def assert_openai_shape(body: object) -> dict[str, object]:
         ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
         ({"model": 3}, "model"),
         ({"temperature": "0.5"}, "temperature"),
         ({"temperature": True}, "temperature"),
@@ -76,7 +77,11 @@ def assert_openai_shape(body: object) -> dict[str, object]:
         ({"logit_bias": {"9999": 1}}, "logit_bias"),
         ({"logit_bias": [1]}, "logit_bias"),
         ({"chat_template_kwargs": []}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs.chat_template"),
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
     ],
 )
 def test_a_wrong_value_is_named(api: Api, fields: dict[str, object], param: str) -> None:

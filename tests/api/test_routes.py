@@ -143,16 +143,6 @@ def test_a_prompt_beyond_the_context_is_refused_before_any_work(api: Api) -> Non
     assert len(api.generator.requests) == seen
 
 
-def test_tools_are_refused_not_ignored(api: Api) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        api.openai.chat.completions.create(
-            model="fake",
-            messages=[{"role": "user", "content": "Hello"}],
-            tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}],
-        )
-    assert (caught.value.param, caught.value.code) == ("tools", "unsupported_parameter")
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("error", "status", "code"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from dspine_cluster.api import unsupported
-from dspine_cluster.api.schema import ChatCompletionRequest
+from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.errors import RequestError
 
@@ -21,8 +21,7 @@ def chat(fields: Mapping[str, object], message: Mapping[str, object] | None = No
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tools", [{"type": "function"}]),
-        ("tool_choice", "required"),
+        ("functions", [{"name": "f"}]),
         ("response_format", {"type": "json_object"}),
         ("logprobs", True),
         ("logprobs", 0),
@@ -30,7 +29,6 @@ def chat(fields: Mapping[str, object], message: Mapping[str, object] | None = No
         ("echo", True),
         ("suffix", "end"),
         ("best_of", 2),
-        ("reasoning_effort", "high"),
         ("chat_template", "{{ messages }}"),
         ("continue_final_message", True),
     ],
@@ -45,9 +43,9 @@ def test_a_field_that_would_change_the_output_is_refused_by_name(name: str, valu
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tools", []),
-        ("tools", None),
-        ("tool_choice", "none"),
+        ("functions", []),
+        ("functions", None),
+        ("function_call", "none"),
         ("response_format", {"type": "text"}),
         ("logprobs", False),
         ("best_of", 1),
@@ -62,8 +60,21 @@ def test_a_field_that_changes_nothing_is_accepted(name: str, value: object) -> N
 
 def test_fields_inside_messages_are_seen_too() -> None:
     with pytest.raises(RequestError) as caught:
-        check_extra_fields(chat({}, {"tool_calls": [{"id": "1"}]}))
-    assert caught.value.param == "messages[0].tool_calls"
+        check_extra_fields(chat({}, {"audio": {"id": "1"}}))
+    assert caught.value.param == "messages[0].audio"
+
+
+@pytest.mark.parametrize("name", ["chat_template", "tools", "continue_final_message"])
+def test_a_client_cannot_replace_the_template_or_its_options(name: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        check_extra_fields(chat({"chat_template_kwargs": {name: "x"}}))
+    assert caught.value.param == f"chat_template_kwargs.{name}"
+
+
+@pytest.mark.parametrize(("name", "value"), [("tools", [{"type": "function"}]), ("tool_choice", "required")])
+def test_text_completions_have_no_tools(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=name):
+        check_extra_fields(CompletionRequest.model_validate({"prompt": "x", name: value}))
 
 
 def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from dspine_cluster.api.schema import ChatCompletionRequest
+from dspine_cluster.api.tools import offered_tools, parameter_types, template_tools
+from dspine_cluster.errors import RequestError
+
+
+def body(tool: dict[str, object], **fields: object) -> ChatCompletionRequest:
+    return ChatCompletionRequest.model_validate(
+        {
+            "messages": [{"role": "user", "content": "x"}],
+            "tools": [{"type": "function", "function": {"name": "f", **tool}}],
+            **fields,
+        }
+    )
+
+
+def test_the_template_gets_what_it_knows_and_nothing_else() -> None:
+    tools = offered_tools(body({"parameters": {"type": "object"}, "strict": False, "unknown": 1}))
+    assert template_tools(tools) == [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    ]
+
+
+@pytest.mark.parametrize(("choice", "num_tools"), [(None, 1), ("auto", 1), ("none", 0)])
+def test_where_none_may_be_called_none_is_offered(choice: str | None, num_tools: int) -> None:
+    assert len(offered_tools(body({}, tool_choice=choice))) == num_tools
+
+
+def test_strict_arguments_are_refused_because_they_cannot_be_promised() -> None:
+    with pytest.raises(RequestError) as caught:
+        offered_tools(body({"strict": True}))
+    assert caught.value.param == "tools[0].function.strict"
+
+
+def test_parameters_have_their_schema_s_types() -> None:
+    tools = offered_tools(body({"parameters": {"properties": {"x": {"type": "integer"}}}}))
+    assert parameter_types(tools).of("f", "x") == {"integer"}
