@@ -74,7 +74,11 @@ def run_gpu_round(settings: Settings, json_file: Path | None, commit: str | None
     report.set_ceilings(ceilings)
     for number, name in enumerate(settings.models, 1):
         until_s = started_s + settings.budget_s * number / len(settings.models)
-        _measure_pair(settings, name, device, timer, report, until_s)
+        try:
+            _check_pair(settings, name, device, report)
+            _measure_pair(settings, name, device, timer, report, until_s)
+        except Exception as error:  # such as too little memory: the other pair may still fit
+            report.add_failure(name, error)
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -82,13 +86,15 @@ def run_gpu_round(settings: Settings, json_file: Path | None, commit: str | None
     return report
 
 
+def _check_pair(settings: Settings, name: str, device: torch.device, report: Report) -> None:
+    for check in all_checks(pair_config(name, tiny=settings.is_tiny), device):
+        report.add_check(check.run(name))
+
+
 def _measure_pair(
     settings: Settings, name: str, device: torch.device, timer: Timer, report: Report, until_s: float
 ) -> None:
-    config = pair_config(name, tiny=settings.is_tiny)
-    for check in all_checks(config, device):
-        report.add_check(check.run(name))
-    pair = build_pair(config, device)
+    pair = build_pair(pair_config(name, tiny=settings.is_tiny), device)
     bench = Workbench(
         pair, device, max_requests=max(settings.batches), context_tokens=settings.context_tokens
     )

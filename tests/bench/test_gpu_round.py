@@ -14,7 +14,7 @@ import torch
 
 from dspine_cluster.bench import gpu_run
 from dspine_cluster.bench.gpu_checks import Check, Outcome, relative_error
-from dspine_cluster.bench.gpu_models import build_pair, pair_config
+from dspine_cluster.bench.gpu_models import Pair, PairConfig, build_pair, pair_config
 from dspine_cluster.bench.gpu_parts import Part
 from dspine_cluster.bench.gpu_report import CheckResult, PartResult, Report, gains
 from dspine_cluster.bench.gpu_round import main
@@ -90,6 +90,19 @@ def test_the_gain_of_rounds_over_plain_steps_is_that_of_their_best_times() -> No
         result_of("round", 1, 9.0, None),
     ]
     assert gains(results) == {("27b", 8): 1.5}
+
+
+def test_a_pair_that_cannot_be_built_leaves_the_other_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(config: PairConfig, device: torch.device) -> Pair:
+        if config.name == "27b":
+            raise RuntimeError("out of memory")
+        return build_pair(config, device)
+
+    monkeypatch.setattr(gpu_run, "build_pair", build)
+    monkeypatch.setattr(gpu_run, "all_checks", lambda config, device: iter(()))
+    monkeypatch.setattr(gpu_run, "all_parts", lambda bench, batches: iter(()))
+    report = gpu_run.run_gpu_round(gpu_run.Settings.tiny(("27b", "8b")), None, "abc")
+    assert report.failed == ["27b: RuntimeError: out of memory"]
 
 
 def test_it_is_no_success_when_a_check_fails() -> None:
