@@ -44,7 +44,11 @@ _TOP_FUNCTIONS = 45
 
 
 class _DraftsForAll(DynamicVerifyLength):
-    """Decides as it always does, and drafts for all whatever it decides: so all rounds are alike."""
+    """Decides as it always does, and whatever it decides drafts for all at once: so all rounds are alike."""
+
+    @property
+    def has_halves(self) -> bool:
+        return False
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
         super().choose_drafts(uids)

@@ -7,6 +7,7 @@ gone with the last of the two. It is sealed against shrinking: a reader never to
 from __future__ import annotations
 
 import fcntl
+import logging
 import mmap
 import os
 import socket
@@ -21,7 +22,10 @@ from dspine_cluster.errors import ChannelError
 _HEADER_BYTES = mmap.PAGESIZE
 """Before the ring: how many bytes the reader has taken since the start, int64."""
 _SIZE = struct.Struct("<Q")
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_IS_SUPPORTED = hasattr(os, "memfd_create")
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if _IS_SUPPORTED else 0
+
+logger = logging.getLogger(__name__)
 
 
 class _Mapped:
@@ -101,16 +105,24 @@ class RingReader(_Mapped):
 
 
 def send_ring(connected: socket.socket, ring_bytes: int) -> RingWriter | None:
-    """Make a ring and pass it over a Unix socket; with 0 bytes, say that there is none."""
-    if not ring_bytes:
+    """Make a ring and pass it over a Unix socket; with 0 bytes, or where that cannot be, say that there is none."""
+    ring = _make(ring_bytes) if ring_bytes and _IS_SUPPORTED else None
+    if ring is None:
         connected.sendall(_SIZE.pack(0))
         return None
-    ring = RingWriter(ring_bytes)
     try:
         socket.send_fds(connected, [_SIZE.pack(ring_bytes)], [ring.file])
     finally:
         os.close(ring.file)
     return ring
+
+
+def _make(ring_bytes: int) -> RingWriter | None:
+    try:
+        return RingWriter(ring_bytes)
+    except OSError as error:
+        logger.warning("features go through the socket, because memory cannot be shared: %s", error)
+        return None
 
 
 def receive_ring(connected: socket.socket, max_bytes: int) -> RingReader | None:
@@ -119,7 +131,7 @@ def receive_ring(connected: socket.socket, max_bytes: int) -> RingReader | None:
     Raises:
         ChannelError: it is larger than `max_bytes`, or not what it is said to be.
     """
-    data, files, _, _ = socket.recv_fds(connected, _SIZE.size, 1)
+    data, files, _, _ = socket.recv_fds(connected, _SIZE.size, 1, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     try:
         if len(data) != _SIZE.size:
             raise ChannelError("the peer hung up before it told of its shared memory")

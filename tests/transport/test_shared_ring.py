@@ -112,6 +112,17 @@ def test_without_bytes_there_is_no_ring(sockets: tuple[socket.socket, socket.soc
     assert receive_ring(sockets[1], RING_BYTES) is None
 
 
+def test_where_memory_cannot_be_shared_there_is_no_ring(
+    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, flags: int) -> int:
+        raise PermissionError("not in this container")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert send_ring(sockets[0], RING_BYTES) is None
+    assert receive_ring(sockets[1], RING_BYTES) is None
+
+
 def test_more_than_the_limit_is_not_mapped(sockets: tuple[socket.socket, socket.socket]) -> None:
     send_ring(sockets[0], RING_BYTES + 1)
     with pytest.raises(ChannelError, match="exceeds the limit"):
