@@ -23,7 +23,7 @@ from ray.exceptions import RayError
 from ray.serve._private.constants import SERVE_NAMESPACE
 from ray.serve.context import _get_global_client
 
-from dspine_cluster.config import EngineConfig
+from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs, DirectoryArgs, DrafterArgs, IngressArgs, VerifierArgs
 
@@ -139,6 +139,7 @@ def small_args(num_workers: int) -> AppArgs:
             pool_tokens=32768,
             checkpoint_bytes=256 * 2**20,
         ),
+        drafting=DraftingConfig(verify="fixed:15"),  # however slow the machine, drafters are used
         directory=DirectoryArgs(resources={"dspine_ingress": 1}),
         ingresses=IngressArgs(resources={"dspine_ingress": 1}),
         verifiers=VerifierArgs(num_replicas=num_workers, resources={"dspine_verifier": 1}),

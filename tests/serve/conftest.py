@@ -51,7 +51,9 @@ def application() -> Iterator[Application]:
     # "local": another Ray on this machine is not joined.
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    serve.run(build(AppArgs.model_validate(config["applications"][0]["args"])), name=APP, route_prefix="/")
+    # However slow the machine, drafters are used.
+    args = AppArgs.model_validate(config["applications"][0]["args"] | {"drafting": {"verify": "fixed:15"}})
+    serve.run(build(args), name=APP, route_prefix="/")
     url = f"http://127.0.0.1:{port}"
     with (
         httpx.Client(base_url=url, timeout=60) as http,

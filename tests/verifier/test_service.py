@@ -36,7 +36,7 @@ CONFIG = VerifierConfig(
     engine=EngineConfig(
         max_model_len_tokens=512, pool_tokens=8192, max_running_requests=4, max_waiting_requests=8
     ),
-    drafting=DraftingConfig(first_deadline_s=5.0),
+    drafting=DraftingConfig(verify="fixed:15", first_deadline_s=5.0),
     secret=SECRET,
 )
 
