@@ -75,9 +75,19 @@ class ChatTokenizer:
         variables = {**template_kwargs, "tools": template_tools(tools) or None}
         return await self._run(lambda: self._encode_chat(conversation, variables))
 
-    async def encode_text(self, text: str) -> EncodedPrompt:
-        """Encodes a text prompt, with the tokens that the tokenizer puts before every text."""
-        return await self._run(lambda: EncodedPrompt(tuple(self._tokenizer.encode(text))))
+    async def encode_text(self, text: str, *, add_special_tokens: bool = True) -> EncodedPrompt:
+        """Encodes a text prompt, by default with the tokens that the tokenizer puts before every text."""
+        return await self._run(
+            lambda: EncodedPrompt(tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens)))
+        )
+
+    async def token_strs(self, token_ids: Sequence[int]) -> list[str]:
+        """Tokens of the tokenizer as its vocabulary has them."""
+        return await self._run(lambda: list(self._tokenizer.convert_ids_to_tokens(list(token_ids))))
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        return await self._run(lambda: str(self._tokenizer.decode(list(token_ids))))
 
     async def _run(self, encode: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, encode)
@@ -119,7 +129,7 @@ class ChatTokenizer:
             )
         try:
             text: str = self._tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True, **template_kwargs
+                conversation, tokenize=False, **{"add_generation_prompt": True, **template_kwargs}
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise RequestError(

@@ -44,12 +44,26 @@ class ModelCard(BaseModel):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
+    parent: None
     max_model_len: int
 
 
 class ModelList(BaseModel):
     object: Literal["list"]
     data: list[ModelCard]
+
+
+class TokenizeAnswer(BaseModel):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+    """As the vocabulary has them, where they were asked for."""
+
+
+class DetokenizeAnswer(BaseModel):
+    prompt: str
 
 
 class CalledFunction(BaseModel):

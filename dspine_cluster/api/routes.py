@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -17,16 +16,17 @@ from dspine_cluster.api.completions import text_events, whole_text
 from dspine_cluster.api.errors import install_error_handlers
 from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.model_routes import add_model_routes, check_model
 from dspine_cluster.api.prompts import encode_prompts
 from dspine_cluster.api.request_guard import RequestGuard
-from dspine_cluster.api.responses import ChatCompletion, ModelCard, ModelList, TextCompletion
+from dspine_cluster.api.responses import ChatCompletion, TextCompletion
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.sse import EventStream
 from dspine_cluster.api.strict_json import StrictJsonRoute
+from dspine_cluster.api.tokenize_routes import add_tokenize_routes
 from dspine_cluster.api.tools import offered_tools, parameter_types
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
-from dspine_cluster.errors import RequestError
 
 
 def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, limits: ApiLimits) -> FastAPI:
@@ -35,10 +35,11 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
     app.router.route_class = StrictJsonRoute
     app.add_middleware(RequestGuard, max_body_bytes=limits.max_body_bytes)
     install_error_handlers(app)
-    _add_model_routes(app, generator, model_name, limits)
+    add_model_routes(app, model_name, limits)
+    add_tokenize_routes(app, tokenizer, model_name, limits)
 
     def check(body: ChatCompletionRequest | CompletionRequest) -> None:
-        _check_model(body.model, model_name)
+        check_model(body.model, model_name)
         check_extra_fields(body)
 
     def start(
@@ -77,40 +78,12 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
             )
         return _json(await whole_text(head, outputs, body.num_choices))
 
-    return app
-
-
-def _add_model_routes(app: FastAPI, generator: Generator, model_name: str, limits: ApiLimits) -> None:
-    card = ModelCard(
-        id=model_name,
-        object="model",
-        created=int(time.time()),
-        owned_by="dspine_cluster",
-        max_model_len=limits.max_model_len_tokens,
-    )
-
-    @app.get("/v1/models")
-    async def list_models() -> ModelList:
-        return ModelList(object="list", data=[card])
-
-    @app.get("/v1/models/{model:path}")
-    async def retrieve_model(model: str) -> ModelCard:
-        _check_model(model, model_name)
-        return card
-
     @app.get("/health")
     async def health() -> JSONResponse:
         await generator.check_health()
         return JSONResponse({"status": "ok"})
 
-
-def _check_model(asked: str | None, served: str) -> None:
-    if asked is not None and asked != served:
-        raise RequestError(
-            f"The model {asked[:200]!r} does not exist; this server has {served!r}.",
-            param="model",
-            code="model_not_found",
-        )
+    return app
 
 
 def _json(answer: BaseModel) -> Response:

@@ -86,6 +86,11 @@ class ChatTemplateKwargs(RequestModel):
     preserve_thinking: bool | None = None
     """Keep the reasoning of all earlier turns."""
 
+    @property
+    def known(self) -> dict[str, Any]:
+        """The variables that are set and that this server passes on."""
+        return self.model_dump(include=set(type(self).model_fields), exclude_none=True)
+
 
 class GenerationOptions(RequestModel):
     """What chat and text completions have in common. Defaults are OpenAI's."""
@@ -142,10 +147,33 @@ class ChatCompletionRequest(GenerationOptions):
             kwargs["reasoning_effort"] = self.reasoning_effort
             kwargs["enable_thinking"] = self.reasoning_effort != "none"
         if self.chat_template_kwargs is not None:
-            known = set(ChatTemplateKwargs.model_fields)
-            kwargs |= self.chat_template_kwargs.model_dump(include=known, exclude_none=True)
+            kwargs |= self.chat_template_kwargs.known
         return kwargs
 
 
 class CompletionRequest(GenerationOptions):
     prompt: Prompts
+
+
+class TokenizeRequest(RequestModel):
+    """Either a prompt or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1)] | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
+    chat_template_kwargs: ChatTemplateKwargs | None = None
+    add_generation_prompt: bool | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """The variables of the chat template that the client sets."""
+        kwargs = {} if self.chat_template_kwargs is None else self.chat_template_kwargs.known
+        return kwargs | {"add_generation_prompt": self.add_generation_prompt is not False}
+
+
+class DetokenizeRequest(RequestModel):
+    model: str | None = None
+    tokens: TokenIds

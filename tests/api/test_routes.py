@@ -117,22 +117,10 @@ def test_token_ids_are_taken_as_they_are(api: Api) -> None:
     assert [request.prompt_ids for request in api.generator.requests[-2:]] == [(5, 6), (7,)]
 
 
-def test_models_are_listed_and_retrieved(api: Api) -> None:
-    assert [model.id for model in api.openai.models.list()] == ["fake"]
-    assert api.openai.models.retrieve("fake").id == "fake"
-
-
 def test_health_follows_the_generator(api: Api, serve_api: Serve) -> None:
     assert api.http.get("/health").status_code == 200
     broken = serve_api(FakeGenerator(error=EngineStoppedError("no verifier")))
     assert broken.http.get("/health").status_code == 503
-
-
-def test_another_model_is_not_found(api: Api) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        api.openai.completions.create(model="gpt-4", prompt="x")
-    assert caught.value.code == "model_not_found"
-    assert caught.value.param == "model"
 
 
 def test_a_prompt_beyond_the_context_is_refused_before_any_work(api: Api) -> None:
