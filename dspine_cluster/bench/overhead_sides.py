@@ -25,6 +25,7 @@ from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine import sampling
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.errors import ChannelError
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
 from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
@@ -40,6 +41,8 @@ PROMPT_TOKENS = 256
 _MAX_TOKENS = 2048
 _WARM_UP_ROUNDS = 10
 _TIMEOUT_S = 20.0
+_MAX_PASSES = 200
+"""Beside those that are measured: prefill, and what exploration leaves without a block."""
 _TOP_FUNCTIONS = 45
 
 
@@ -124,7 +127,12 @@ class VerifierBench:
 
     def _run_rounds(self, rounds: Rounds, num_rounds: int) -> None:
         metrics, fallbacks = self.loop.metrics, self.loop.drafters.fallbacks
+        num_passes = 0
         while len(rounds.done) < num_rounds:
+            if num_passes > _MAX_PASSES + 2 * num_rounds:
+                raise ChannelError(
+                    f"only {len(rounds.done)} of {num_passes} passes had a block for every request"
+                )
             num_before, plain_before = metrics.rounds_total, fallbacks.total()
             self._wake.clear()
             with rounds:
@@ -132,6 +140,7 @@ class VerifierBench:
             if wait_s is not None:
                 self._wake.wait(min(wait_s, _TIMEOUT_S))
                 continue
+            num_passes += 1
             num_rounds_run = metrics.rounds_total - num_before
             rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
 
