@@ -82,7 +82,8 @@ class DraftOrPlain:
 
     @property
     def num_drafting(self) -> int:
-        return sum(record.is_drafting for record in self._records.values())
+        # Copied in one go: it may be asked from another thread.
+        return sum(record.is_drafting for record in list(self._records.values()))
 
     @property
     def drafts_newcomers(self) -> bool:

@@ -17,7 +17,7 @@ _REQUEST_TOKENS = 1.0
 _KV_TOKENS = 1 / 2000
 _PREFILL_TOKENS = 0.25
 """What a request, a cached token and a prompt token may cost beside the tokens that pass, in tokens: priors."""
-_FEW_BLOCKS = 4
+_FEW_BLOCKS = 8
 _MIN_SHARE = 0.1
 """No prediction is below this share of the shortest time that was seen."""
 

@@ -58,7 +58,7 @@ class Pacing:
         outstanding = {session.uid for session in decoding if self._drafters.is_outstanding(session)}
         # The one that ran last comes last.
         groups = sorted(self._groups, key=lambda group: group is self._running)
-        ready = [group for group in groups if group.members and not group.awaited & outstanding]
+        ready = [g for g in groups if g.members - outstanding and not g.awaited & outstanding]
         self._running = ready[0] if ready else None
         if self._running is not None:
             self._note_drafts(self._running)

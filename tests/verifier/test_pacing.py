@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from random import Random
+from typing import ClassVar
 
 import pytest
+from msgspec import structs
 
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
     BlockOutcome,
@@ -18,6 +21,8 @@ from dspine_cluster.core.verify_length import (
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.messages import Draft, Message
 from dspine_cluster.verifier.attachments import Fallback
+from dspine_cluster.verifier.drafters import Drafters
+from dspine_cluster.verifier.pacing import Pacing
 from tests.verifier.harness import (
     LoopHarness,
     Propose,
@@ -53,7 +58,10 @@ class SlowChannel(ScriptedChannel):
         sent = super().send(message, bulk=bulk)
         if isinstance(message, Draft):
             self.asked.append((self._clock(), [item.uid for item in message.items]))
-            self._drafting += [(self._clock() + self._draft_s, answer) for answer in self._inbox]
+            self._drafting += [
+                (self._clock() + self._draft_s, structs.replace(answer, draft_s=self._draft_s))
+                for answer in self._inbox
+            ]
             self._inbox = []
         return sent
 
@@ -154,7 +162,7 @@ def test_plain_requests_wait_for_nothing(target: TargetModel, monkeypatch: pytes
     rounds = [uids for uids in policy.passes if uids]
     assert rounds == [[1, 2], [1, 2], [0, 1, 2]] * 2 + [[0, 1, 2]] + [[1, 2]] * 4
     assert not bench.harness.loop.drafters.fallbacks
-    assert policy.drafts[0] == (1, 0.001), "while passes run, what counts is the drafter's own figure"
+    assert policy.drafts[0] == (1, 0.19), "while passes run, what counts is the drafter's own figure"
 
 
 def test_a_request_that_is_not_drafted_for_sends_nothing(
@@ -219,6 +227,31 @@ def test_halves_take_turns(target: TargetModel, monkeypatch: pytest.MonkeyPatch)
     assert bench.harness.clock.now_s == pytest.approx((2 + len(rounds)) * PASS_S)
 
 
+def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: TargetModel) -> None:
+    """A request that has joined while others were waited for is not awaited, and yet it waits for its draft."""
+
+    class Outstanding(Drafters):
+        uids: ClassVar[set[int]] = set()
+
+        def is_outstanding(self, session: Session) -> bool:
+            return session.uid in self.uids
+
+    policy = Scripted(range(3))
+    policy.has_halves = True
+    harness = LoopHarness(target)
+    drafters = harness.loop.drafters
+    drafters.__class__ = Outstanding
+    pacing = Pacing(policy, drafters, harness.clock)
+    first, second, joining = (Session(uid, make_request([1, 2, 3]), arrival=uid) for uid in range(3))
+    pacing.ask([], [(first, 5), (second, 5)], [])
+    assert pacing.ready([first, second]) == [first]
+    Outstanding.uids = {0}
+    pacing.ask([], [(joining, 5)], [])
+    pacing.forget([first])
+    Outstanding.uids = {2}
+    assert pacing.ready([second, joining]) == [second]
+
+
 def test_halves_end_when_the_policy_says_so(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Scripted(range(4))
     policy.has_halves = True
@@ -245,9 +278,9 @@ def test_a_half_that_has_ended_leaves_the_other_alone(
     assert policy.passes[-1] in ([0], [2], [0, 2])
 
 
-@pytest.mark.parametrize(("token_s", "has_halves"), [(0.01, True), (0.0, False)])
+@pytest.mark.parametrize(("pass_s", "token_s", "has_halves"), [(0.02, 0.002, True), (0.4, 0.0, False)])
 def test_costs_decide_about_halves_and_text_stays_the_same(
-    target: TargetModel, monkeypatch: pytest.MonkeyPatch, token_s: float, has_halves: bool
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch, pass_s: float, token_s: float, has_halves: bool
 ) -> None:
     """Passes that grow with their tokens overlap with drafts; where half a pass takes as long as a whole one they do
     not."""
@@ -260,9 +293,9 @@ def test_costs_decide_about_halves_and_text_stays_the_same(
         monkeypatch,
         policy,
         draft_s=0.2,
-        propose=lambda item: [*plain[item.uid][item.output_index :][:1], *[0] * 14],
+        propose=lambda item: (plain[item.uid][item.output_index :] + [0] * 15)[:15],
     )
-    time_passes(monkeypatch, bench.harness, lambda num_tokens: 0.02 + token_s * num_tokens)
+    time_passes(monkeypatch, bench.harness, lambda num_tokens: pass_s + token_s * num_tokens)
     was_on = False
     for uid, request in enumerate(requests):
         bench.harness.submit(uid, request)
