@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dspine_cluster.core.draft_page_index import DraftPageIndex
+from dspine_cluster.core.draft_record import DraftRecord
 from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.core.page_pool import PagePool, extend_slots
-from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.types import PAGE_TOKENS
 
 K = TypeVar("K", bound=Hashable)
@@ -34,49 +33,6 @@ class UsableContext:
     pages: Sequence[int]
 
 
-@dataclass(slots=True)
-class _Record:
-    keys: list[PageKey]
-    """Keys of the request's first pages."""
-    pages: dict[int, int] = field(default_factory=dict)
-    """Page number in the request -> page of the pool. Changed by `put` and `drop` alone."""
-    lowest: int = 0
-    """The first page number, if there is any."""
-    run: array[int] = field(default_factory=lambda: array("i"))
-    """The pages from number `run_start` on, as far as they have been asked for: int32, as a page table takes them."""
-    run_start: int = 0
-    positions: PositionRanges = field(default_factory=PositionRanges)
-    is_trusted: bool = True
-    """Whether others may use its pages."""
-
-    def put(self, number: int, page: int) -> None:
-        """Have `page` as page `number`."""
-        if number in self.pages:
-            self.run = array("i")
-        if not self.pages or number < self.lowest:
-            self.lowest = number
-        self.pages[number] = page
-
-    def drop(self, number: int) -> int:
-        """Have page `number` no longer; gives what it was."""
-        page = self.pages.pop(number)
-        self.run = array("i")
-        if number == self.lowest and self.pages:
-            self.lowest = number + 1 if number + 1 in self.pages else min(self.pages)
-        return page
-
-    def pages_from(self, first: int, last: int) -> array[int]:
-        """Pages number `first` .. `last`, all of which it has."""
-        if self.run_start != first or len(self.run) > last - first + 1:
-            self.run, self.run_start = array("i"), first
-        self.run.extend([self.pages[number] for number in range(first + len(self.run), last + 1)])
-        return self.run[:]
-
-    def has_whole_page(self, number: int) -> bool:
-        end = (number + 1) * PAGE_TOKENS
-        return self.positions.run_before(end) <= end - PAGE_TOKENS
-
-
 class DraftContextTable(Generic[K]):
     """Contexts of open requests over one page pool, and pages of closed ones for as long as there is room.
 
@@ -94,7 +50,7 @@ class DraftContextTable(Generic[K]):
         self.num_evictions = 0
         self._pool = PagePool(num_pages)
         self._index = DraftPageIndex(max(1, max_context_tokens // PAGE_TOKENS))
-        self._records: dict[K, _Record] = {}
+        self._records: dict[K, DraftRecord] = {}
         self.prefix_events = self._index.events
         """Of the cached pages before which nothing is missing that a draft would read; any thread may take them."""
 
@@ -130,7 +86,7 @@ class DraftContextTable(Generic[K]):
         `max_context_tokens` positions of those pages all that are cached.
         """
         assert key not in self._records
-        record = self._records[key] = _Record(list(page_keys))
+        record = self._records[key] = DraftRecord(list(page_keys))
         oldest = len(page_keys) * PAGE_TOKENS - self.max_context_tokens
         for number in range(max(0, oldest // PAGE_TOKENS), len(page_keys)):
             page = self._index.find(page_keys[number])
@@ -242,7 +198,7 @@ class DraftContextTable(Generic[K]):
             "a page that nobody holds cannot be evicted, or one that is held can"
         )
 
-    def _hold(self, record: _Record, number: int) -> bool:
+    def _hold(self, record: DraftRecord, number: int) -> bool:
         """Give the record page `number` if it lacks it; False if that would cost a newer page or another's last."""
         if number in record.pages:
             return True
@@ -260,7 +216,7 @@ class DraftContextTable(Generic[K]):
         pages = self._pool.allocate(1)
         return None if pages is None else pages[0]
 
-    def _give_up_page(self, record: _Record, number: int) -> bool:
+    def _give_up_page(self, record: DraftRecord, number: int) -> bool:
         """Drop the oldest page of the largest holder, of `record` itself if it is about as large. It becomes free
         unless others hold it too."""
         largest = max(self._records.values(), key=lambda other: len(other.pages))
@@ -272,17 +228,17 @@ class DraftContextTable(Generic[K]):
         self._drop_oldest_page(record)
         return True
 
-    def _drop_oldest_page(self, record: _Record) -> None:
+    def _drop_oldest_page(self, record: DraftRecord) -> None:
         number = record.lowest
         record.positions.drop_before((number + 1) * PAGE_TOKENS)
         self._release(record.drop(number))
 
-    def _drop_pages_before(self, record: _Record, position: int) -> None:
+    def _drop_pages_before(self, record: DraftRecord, position: int) -> None:
         """Let go of the pages that lie wholly before `position`."""
         while record.pages and (record.lowest + 1) * PAGE_TOKENS <= position:
             self._drop_oldest_page(record)
 
-    def _share(self, record: _Record, number: int) -> None:
+    def _share(self, record: DraftRecord, number: int) -> None:
         """Let others find page `number` if it is full and has a key; of two pages with one key the first is kept."""
         if not (record.is_trusted and number < len(record.keys) and record.has_whole_page(number)):
             return
@@ -297,7 +253,7 @@ class DraftContextTable(Generic[K]):
             self._pool.share([page])
             self._index.add(key, record.keys[number - 1] if number else None, number, page)
 
-    def _take_shared(self, record: _Record, number: int, page: int) -> None:
+    def _take_shared(self, record: DraftRecord, number: int, page: int) -> None:
         self._pool.share([page])
         self._index.note_held(page)
         record.put(number, page)

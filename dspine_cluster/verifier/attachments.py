@@ -13,7 +13,7 @@ from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Float32Array, Int32Array, Opened, Proposals
+from dspine_cluster.transport.messages import DraftItem, Float32Array, Int32Array, Opened, Proposals
 from dspine_cluster.types import SamplingParams
 
 _REMEMBERED_ASKS = 64
@@ -129,6 +129,22 @@ class Attachment:
     def has(self, start: int, end: int) -> bool:
         """Whether the features of positions start .. end - 1 have been sent, or need not be."""
         return self.sent.covers(start, end)
+
+
+def draft_item(session: Session, num_proposals: int) -> DraftItem:
+    """What a drafter is asked for after the session's anchor."""
+    request, tokens = session.request, session.tokens
+    sampling, position = request.sampling, len(tokens) - 1
+    return DraftItem(
+        session.uid,
+        session.round,
+        tokens[position],
+        position,
+        num_proposals,
+        sampling.temperature,
+        sampling.seed,
+        position + 1 - len(request.prompt_ids),  # the output position of the first proposal
+    )
 
 
 def read_blocks(

@@ -21,7 +21,14 @@ from dspine_cluster.transport.messages import (
     Opened,
     Proposals,
 )
-from dspine_cluster.verifier.attachments import Attachment, DraftedBlock, Fallback, Link, read_blocks
+from dspine_cluster.verifier.attachments import (
+    Attachment,
+    DraftedBlock,
+    Fallback,
+    Link,
+    draft_item,
+    read_blocks,
+)
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
 from dspine_cluster.verifier.feature_sender import FeatureSender, ReadFeatures
 from dspine_cluster.verifier.links import Links, OnLost
@@ -203,7 +210,7 @@ class Drafters:
             attached.append(attachment)
             if self._sender.has_tail(attachment) and attachment.link.endpoint in items:
                 attachment.note_asked(now_s)
-                items[attachment.link.endpoint].append(_draft_item(attachment.session, num_proposals))
+                items[attachment.link.endpoint].append(draft_item(attachment.session, num_proposals))
         for link in self._links.all:
             if items[link.endpoint]:
                 self._links.send(link, Draft(items[link.endpoint]))
@@ -287,18 +294,3 @@ class Drafters:
         if not attachment.is_answered and waited_s >= attachment.link.pace.deadline_s(self.plain_step_s):
             return Fallback.LATE
         return Fallback.JOINING
-
-
-def _draft_item(session: Session, num_proposals: int) -> DraftItem:
-    request, tokens = session.request, session.tokens
-    sampling, position = request.sampling, len(tokens) - 1
-    return DraftItem(
-        session.uid,
-        session.round,
-        tokens[position],
-        position,
-        num_proposals,
-        sampling.temperature,
-        sampling.seed,
-        position + 1 - len(request.prompt_ids),  # the output position of the first proposal
-    )
