@@ -42,6 +42,8 @@ class XmlCall:
         self._num_parameters = 0
         self._types = STRING
         self._is_value_started = False
+        self._num_searched = 0
+        """Characters of what is held in which no value ends."""
 
     def push(self, text: str) -> CallStep:
         """Takes more text; none after the end."""
@@ -123,11 +125,11 @@ class XmlCall:
             self._held = self._held.removeprefix("\n")
             self._is_value_started = True
         certain, _ = split_certain(self._held, _PARAMETER_END)
-        for match in _CLOSED_PARAMETER.finditer(self._held):
+        for match in _CLOSED_PARAMETER.finditer(self._held, self._num_searched):
             if self._held.startswith(_AFTER_PARAMETER, match.end()):
                 self._end_value(step, match)
                 return True
-            following = self._held[match.end() :][: len(_CALL_END)]
+            following = self._held[match.end() : match.end() + len(_CALL_END)]
             if any(tag.startswith(following) for tag in _AFTER_PARAMETER):
                 certain = self._held[: match.start()]
                 break
@@ -135,12 +137,15 @@ class XmlCall:
             certain = certain.removesuffix("\n")
             step.arguments += _escaped(certain)
             self._held = self._held[len(certain) :]
+        else:
+            self._num_searched = len(certain)
         return False
 
     def _end_value(self, step: CallStep, closed: re.Match[str]) -> None:
         value = self._held[: closed.start()].removesuffix("\n")
         step.arguments += f'{_escaped(value)}"' if self._types == STRING else json_text(value, self._types)
         self._held = self._held[closed.end() :]
+        self._num_searched = 0
         self._state = _State.BETWEEN
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from dspine_cluster.api.parameter_types import ParameterTypes
 from dspine_cluster.api.tool_call_xml import XmlCall
@@ -46,3 +47,14 @@ def test_a_value_that_is_cut_off_leaves_the_arguments_unfinished() -> None:
     call = XmlCall(TYPES)
     assert call.push("<function=find><parameter=limit>12").arguments == '{"limit": '
     assert call.finish().arguments == "12"
+
+
+def test_a_long_value_full_of_closing_tags_is_not_searched_again_with_every_piece() -> None:
+    call = XmlCall(TYPES)
+    call.push("<function=find><parameter=tags>")
+    value = "</parameter>" * 8000
+    started_s = time.process_time()
+    for start in range(0, len(value), 20):
+        call.push(value[start : start + 20])
+    assert time.process_time() - started_s < 5.0
+    assert json.loads(call.push("</parameter></function>").arguments.removeprefix('{"tags": ')[:-1]) == value
