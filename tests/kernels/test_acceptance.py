@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
-from dspine_kernels.acceptance import Accepted, BlockRows, reference, triton
+from dspine_kernels.acceptance import Accepted, BlockRows, reference, triton, triton_argmax
+
+pytestmark = pytest.mark.usefixtures("dirty_memory")
 
 Sampled = Callable[[Tensor, BlockRows, Tensor, Tensor, Tensor], Accepted]
 
@@ -15,14 +17,6 @@ Sampled = Callable[[Tensor, BlockRows, Tensor, Tensor, Tensor], Accepted]
 IMPLEMENTATIONS = pytest.mark.parametrize(
     "accept", [reference.accept_sampled, triton.accept_sampled], ids=["reference", "triton"]
 )
-
-
-@pytest.fixture(autouse=True)
-def dirty_memory() -> Iterator[None]:
-    """New tensors hold NaN, integers their largest value."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def rows_of(num_rows: list[int], vocab_size: int, generator: torch.Generator) -> BlockRows:
@@ -34,19 +28,19 @@ def rows_of(num_rows: list[int], vocab_size: int, generator: torch.Generator) ->
 def test_the_argmax_is_the_lowest_id_of_the_largest(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(triton, "_GREEDY_CHUNK", 64)
+    monkeypatch.setattr(triton_argmax, "_CHUNK", 64)
     logits = torch.randn(5, 301, generator=torch.Generator().manual_seed(0)).to(dtype)
     logits[1, [7, 40, 300]] = 9.0
     logits[2, [300]] = 9.0
     logits[3] = -torch.inf
     logits[4, [130, 129]] = 9.0
-    chosen = triton.argmax(logits)
+    chosen = triton_argmax.argmax(logits)
     assert chosen.tolist() == [int(logits[0].argmax()), 7, 300, 0, 129]
     assert torch.equal(chosen, reference.argmax(logits))
 
 
 def test_sampled_kernels_equal_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton, "_SAMPLED_CHUNK", 64)
+    monkeypatch.setattr(triton, "_CHUNK", 64)
     generator = torch.Generator().manual_seed(1)
     num_rows, top_k, vocab_size = [4, 1, 6, 2, 5, 3, 6, 1], 5, 301
     blocks = rows_of(num_rows, vocab_size, generator)

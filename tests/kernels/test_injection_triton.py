@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -33,14 +31,6 @@ def random_weights(dtype: torch.dtype, *, rank: int = RANK, message_size: int = 
 def unit_codes(dtype: torch.dtype, rank: int = RANK) -> Tensor:
     codes = torch.randn(VOCAB, rank, generator=torch.Generator().manual_seed(1))
     return torch.nn.functional.normalize(codes, dim=-1).to(dtype)
-
-
-@pytest.fixture
-def dirty_memory() -> Iterator[None]:
-    """New tensors hold NaN, integers their largest value."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.usefixtures("dirty_memory")

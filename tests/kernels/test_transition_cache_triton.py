@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 
 from dspine_kernels.injection import InjectionWeights
-from dspine_kernels.transition_cache import Walk, reference, triton
+from dspine_kernels.transition_cache import Walk, reference, triton, triton_walk
+
+pytestmark = pytest.mark.usefixtures("dirty_memory")
 
 RANK, HIDDEN, MESSAGE, VOCAB = 24, 48, 20, 301
-
-
-@pytest.fixture(autouse=True)
-def dirty_memory() -> Iterator[None]:
-    """New tensors hold NaN, integers their largest value."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def draw(generator: torch.Generator, *shape: int, scale: float = 1.0) -> Tensor:
@@ -72,12 +64,12 @@ def test_the_kernel_walks_as_the_reference(num_proposals: int, top_k: int, is_in
     uniform = torch.rand(candidates.shape, generator=g, dtype=torch.float64)
     noise = torch.where(temperatures[:, None, None] > 0, -torch.log(-torch.log(uniform)), 0.0)
     assert_same_walk(
-        triton.walk(rows, candidates, temperatures, noise),
+        triton_walk.walk(rows, candidates, temperatures, noise),
         reference.walk(rows, candidates, temperatures, noise),
     )
     greedy = torch.zeros(3)
     assert_same_walk(
-        triton.walk(rows, candidates, greedy, None), reference.walk(rows, candidates, greedy, None)
+        triton_walk.walk(rows, candidates, greedy, None), reference.walk(rows, candidates, greedy, None)
     )
 
 
@@ -86,12 +78,12 @@ def test_the_lowest_index_of_equal_scores_is_walked() -> None:
     rows[:, 1:, 0, 1:] = 1.0
     rows[:, 1:, 1, ::2] = 2.0
     candidates = torch.arange(12).view(1, 4, 3)
-    walked = triton.walk(rows, candidates, torch.zeros(1), None)
+    walked = triton_walk.walk(rows, candidates, torch.zeros(1), None)
     assert walked.tokens.tolist() == [[0, 4, 6, 10]]
 
 
 def test_no_blocks_give_no_walks() -> None:
-    walked = triton.walk(
+    walked = triton_walk.walk(
         torch.zeros(0, 3, 4, 4), torch.zeros(0, 3, 4, dtype=torch.int64), torch.zeros(0), None
     )
     assert [tuple(t.shape) for t in walked] == [(0, 3), (0, 3, 4), (0, 3)]

@@ -14,9 +14,9 @@ __all__ = ["Accepted", "BlockRows", "accept_sampled", "argmax"]
 def argmax(logits: Tensor) -> Tensor:
     """See `reference.argmax`."""
     if uses_triton(logits):
-        from dspine_kernels.acceptance import triton
+        from dspine_kernels.acceptance import triton_argmax
 
-        return triton.argmax(logits)
+        return triton_argmax.argmax(logits)
     return reference.argmax(logits)
 
 

@@ -1,7 +1,7 @@
-"""Acceptance in Triton, two launches each; names of arguments as in `reference`.
+"""Acceptance of sampled proposals in Triton, two launches; names of arguments as in `reference`.
 
-The argmax reads every row once: floor num_rows * vocab_size * itemsize. Sampling reads one row a block, the one that
-its last token comes from (one chunk of it twice, and a number a proposal): floor num_blocks * vocab_size * 4.
+It reads one row a block, the one that its last token comes from (one chunk of it twice, and a number a proposal): floor
+num_blocks * vocab_size * 4.
 
 The residual is sampled by the inverse of its cumulative weights in two passes: sums of chunks, then a scan of the one
 chunk that the share falls into. It needs one uniform number, not one a token, and is exact: the weights are the float32
@@ -16,47 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from dspine_kernels.acceptance.reference import Accepted, BlockRows
+from dspine_kernels.acceptance.triton_argmax import argmax_specs
 from dspine_kernels.aot_spec import AotSpec
-
-_NO_ID = 2**31 - 1
-
-
-@triton.jit
-def _best_of_chunks_kernel(
-    logits,
-    best,
-    best_ids,
-    row_stride,
-    num_chunks,
-    VOCAB: tl.constexpr,
-    NO_ID: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-):
-    """Programs (row, chunk): the largest logit and the lowest id that has it."""
-    row = tl.program_id(0)
-    chunk = tl.program_id(1)
-    ids = chunk * BLOCK_V + tl.arange(0, BLOCK_V)
-    values = tl.load(logits + row.to(tl.int64) * row_stride + ids, mask=ids < VOCAB, other=float("-inf"))
-    values = values.to(tl.float32)
-    largest = tl.max(values, 0)
-    tl.store(best + row * num_chunks + chunk, largest)
-    is_largest = (values == largest) & (ids < VOCAB)
-    tl.store(best_ids + row * num_chunks + chunk, tl.min(tl.where(is_largest, ids, NO_ID), 0))
-
-
-@triton.jit
-def _best_of_rows_kernel(
-    best, best_ids, chosen, num_chunks, VOCAB: tl.constexpr, NO_ID: tl.constexpr, BLOCK_CHUNKS: tl.constexpr
-):
-    """A program a row: the best of its chunks."""
-    row = tl.program_id(0)
-    chunks = tl.arange(0, BLOCK_CHUNKS)
-    is_chunk = chunks < num_chunks
-    values = tl.load(best + row * num_chunks + chunks, mask=is_chunk, other=float("-inf"))
-    ids = tl.load(best_ids + row * num_chunks + chunks, mask=is_chunk, other=NO_ID)
-    lowest = tl.min(tl.where(values == tl.max(values, 0), ids, NO_ID), 0)
-    # A row of NaN has no largest.
-    tl.store(chosen + row, tl.minimum(lowest, VOCAB - 1).to(tl.int64))
 
 
 @triton.jit
@@ -175,43 +136,8 @@ def _sample_kernel(
         tl.store(tokens + block, token.to(tl.int64))
 
 
-_GREEDY_CHUNK = 4096
-_SAMPLED_CHUNK = 2048
+_CHUNK = 2048
 _OPTIONS = {"num_warps": 4, "num_stages": 2}
-
-
-def argmax(logits: Tensor) -> Tensor:
-    """See `reference.argmax`; a row of NaN gives some id."""
-    num_rows, vocab_size = logits.shape
-    assert logits.stride(1) == 1
-    num_chunks = triton.cdiv(vocab_size, _GREEDY_CHUNK)
-    best = logits.new_empty(num_rows, num_chunks, dtype=torch.float32)
-    best_ids = logits.new_empty(num_rows, num_chunks, dtype=torch.int32)
-    chosen = logits.new_empty(num_rows, dtype=torch.int64)
-    if num_rows == 0:
-        return chosen
-    _best_of_chunks_kernel[(num_rows, num_chunks)](
-        logits,
-        best,
-        best_ids,
-        logits.stride(0),
-        num_chunks,
-        VOCAB=vocab_size,
-        NO_ID=_NO_ID,
-        BLOCK_V=_GREEDY_CHUNK,
-        **_OPTIONS,
-    )
-    _best_of_rows_kernel[(num_rows,)](
-        best,
-        best_ids,
-        chosen,
-        num_chunks,
-        VOCAB=vocab_size,
-        NO_ID=_NO_ID,
-        BLOCK_CHUNKS=triton.next_power_of_2(num_chunks),
-        **_OPTIONS,
-    )
-    return chosen
 
 
 def accept_sampled(
@@ -220,7 +146,7 @@ def accept_sampled(
     """See `reference.accept_sampled`. Blocks without rows are left out."""
     vocab_size, top_k = probs.shape[-1], draft_candidates.shape[-1]
     assert all(t.is_contiguous() for t in (probs, draft_candidates, draft_probs))
-    num_chunks = triton.cdiv(vocab_size, _SAMPLED_CHUNK)
+    num_chunks = triton.cdiv(vocab_size, _CHUNK)
     sums = probs.new_empty(2, blocks.num_blocks, num_chunks, dtype=torch.float64)
     ids = blocks.starts.new_empty(2, blocks.num_blocks)
     accepted = Accepted(ids[0], ids[1])
@@ -241,7 +167,7 @@ def accept_sampled(
         TOP_K=top_k,
         BLOCK_ROWS=max(16, triton.next_power_of_2(blocks.max_rows)),
         BLOCK_K=triton.next_power_of_2(top_k),
-        BLOCK_V=_SAMPLED_CHUNK,
+        BLOCK_V=_CHUNK,
         **_OPTIONS,
     )
     _sample_kernel[(blocks.num_blocks,)](
@@ -258,50 +184,27 @@ def accept_sampled(
         VOCAB=vocab_size,
         TOP_K=top_k,
         BLOCK_CHUNKS=triton.next_power_of_2(num_chunks),
-        BLOCK_V=_SAMPLED_CHUNK,
+        BLOCK_V=_CHUNK,
         **_OPTIONS,
     )
     return accepted
 
 
 def aot_specs() -> list[AotSpec]:
-    """Both vocabularies; blocks of up to 16 rows and 16 candidates."""
-    models = (("27B", 248320), ("8B", 151936))
-    chunks = [_best_of_chunks_spec("27B", 248320, "bf16"), _best_of_chunks_spec("8B", 151936, "fp32")]
-    return chunks + [spec for model, vocab_size in models for spec in _specs(model, vocab_size)]
-
-
-def _best_of_chunks_spec(model: str, vocab_size: int, dtype: str) -> AotSpec:
-    return AotSpec(
-        name=f"acceptance.best_of_chunks {model} {dtype}",
-        kernel=_best_of_chunks_kernel,
-        signature={
-            "logits": f"*{dtype}",
-            "best": "*fp32",
-            "best_ids": "*i32",
-            "row_stride": "i32",
-            "num_chunks": "i32",
-        },
-        constexprs={"VOCAB": vocab_size, "NO_ID": _NO_ID, "BLOCK_V": _GREEDY_CHUNK},
-        divisible_by_16=("row_stride",),
-        **_OPTIONS,
-    )
+    """Both vocabularies, and the argmax."""
+    return [*argmax_specs(), *_specs("27B", 248320), *_specs("8B", 151936)]
 
 
 def _specs(model: str, vocab_size: int) -> list[AotSpec]:
-    ids = dict.fromkeys(
-        ("starts", "proposals", "draft_candidates", "num_accepted", "tokens", "chosen"), "*i64"
-    )
+    """Blocks of up to 16 rows and 16 candidates."""
+    ids = dict.fromkeys(("starts", "proposals", "draft_candidates", "num_accepted", "tokens"), "*i64")
     numbers = dict.fromkeys(("target_sums", "residual_sums", "uniforms"), "*fp64")
     types = {**ids, **numbers, "probs": "*fp32", "draft_probs": "*fp32", "num_chunks": "i32"}
-    types |= {"best": "*fp32", "best_ids": "*i32"}
-    greedy_chunks = triton.next_power_of_2(triton.cdiv(vocab_size, _GREEDY_CHUNK))
-    sampled_chunks = triton.next_power_of_2(triton.cdiv(vocab_size, _SAMPLED_CHUNK))
-    sampled = {"VOCAB": vocab_size, "TOP_K": 16, "BLOCK_V": _SAMPLED_CHUNK}
+    num_chunks = triton.next_power_of_2(triton.cdiv(vocab_size, _CHUNK))
+    shared = {"VOCAB": vocab_size, "TOP_K": 16, "BLOCK_V": _CHUNK}
     constants = {
-        _best_of_rows_kernel: {"VOCAB": vocab_size, "NO_ID": _NO_ID, "BLOCK_CHUNKS": greedy_chunks},
-        _residual_sums_kernel: {**sampled, "BLOCK_ROWS": 16, "BLOCK_K": 16},
-        _sample_kernel: {**sampled, "BLOCK_CHUNKS": sampled_chunks},
+        _residual_sums_kernel: {**shared, "BLOCK_ROWS": 16, "BLOCK_K": 16},
+        _sample_kernel: {**shared, "BLOCK_CHUNKS": num_chunks},
     }
     return [
         AotSpec(

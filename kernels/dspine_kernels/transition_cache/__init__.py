@@ -35,7 +35,7 @@ def scores(
 def walk(rows: Tensor, candidates: Tensor, temperatures: Tensor, noise: Tensor | None) -> Walk:
     """See `reference.walk`."""
     if uses_triton(rows):
-        from dspine_kernels.transition_cache import triton
+        from dspine_kernels.transition_cache import triton_walk
 
-        return triton.walk(rows, candidates, temperatures, noise)
+        return triton_walk.walk(rows, candidates, temperatures, noise)
     return reference.walk(rows, candidates, temperatures, noise)
