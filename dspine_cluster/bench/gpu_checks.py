@@ -16,9 +16,11 @@ from torch import Tensor
 
 from dspine_cluster.bench.gpu_report import CheckResult
 
+CONTEXTS = (37, 0, 300)
+"""Cached tokens of the requests of a check: a page begun, none, several shares of keys."""
+VOCABULARY = 1000
 _CPU = torch.device("cpu")
 _BF16_ERROR = 2e-2
-
 
 Outcome = Sequence[Tensor]
 

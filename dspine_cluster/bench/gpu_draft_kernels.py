@@ -7,15 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dspine_cluster.bench.gpu_checks import Check, Draws, Outcome, beside_reference
+from dspine_cluster.bench.gpu_checks import CONTEXTS, VOCABULARY, Check, Draws, Outcome, beside_reference
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import draft_attention, injection, transition_cache
 from dspine_kernels.injection import InjectionWeights
-
-_CONTEXTS = (37, 0, 300)
-"""Cached tokens of the requests: a page begun, none, several shares of keys."""
-_VOCABULARY = 1000
 
 
 def drafter_checks(config: DrafterConfig, draws: Draws) -> Iterator[Check]:
@@ -28,9 +24,9 @@ def drafter_checks(config: DrafterConfig, draws: Draws) -> Iterator[Check]:
 
 def draft_attention_check(config: DrafterConfig, draws: Draws) -> Check:
     """Blocks that see contexts of unequal length, the longest through a window."""
-    num_pages = -(-max(_CONTEXTS) // PAGE_TOKENS)
-    pages = (len(_CONTEXTS) * num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
-    block = (len(_CONTEXTS), config.block_size)
+    num_pages = -(-max(CONTEXTS) // PAGE_TOKENS)
+    pages = (len(CONTEXTS) * num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
+    block = (len(CONTEXTS), config.block_size)
 
     def run(
         query: Tensor,
@@ -49,13 +45,13 @@ def draft_attention_check(config: DrafterConfig, draws: Draws) -> Check:
             anchors_at,
             block_size=config.block_size,
             num_groups=config.num_heads // config.num_kv_heads,
-            window=min(_CONTEXTS[-1] // 2, config.sliding_window or _CONTEXTS[-1]),
+            window=min(CONTEXTS[-1] // 2, config.sliding_window or CONTEXTS[-1]),
             is_causal=True,
             dtype=query.dtype,
         )
         return (draft_attention.attend(query, key, value, keys, values, plan),)
 
-    table = torch.arange(pages[0], device=draws.device).view(len(_CONTEXTS), num_pages)
+    table = torch.arange(pages[0], device=draws.device).view(len(CONTEXTS), num_pages)
     compare = beside_reference(
         run,
         draws.normal(*block, config.num_heads, config.head_dim),
@@ -65,7 +61,7 @@ def draft_attention_check(config: DrafterConfig, draws: Draws) -> Check:
         draws.normal(*pages),
         table,
         draws.longs(3, 0, 0),
-        draws.longs(*_CONTEXTS),
+        draws.longs(*CONTEXTS),
     )
     return Check("draft_attention", compare)
 
@@ -75,7 +71,7 @@ def injection_check(config: DrafterConfig, draws: Draws) -> Check:
         return (injection.inject_after_anchors(hidden, anchors, codes, weights),)
 
     hidden = draws.normal(2, config.block_size, config.hidden_size)
-    anchors = draws.below(_VOCABULARY, 2)
+    anchors = draws.below(VOCABULARY, 2)
     compare = beside_reference(run, hidden, anchors, _codes(config, draws), _weights(config, draws))
     return Check("injection", compare)
 
@@ -98,10 +94,10 @@ def transition_check(config: DrafterConfig, draws: Draws) -> Check:
     compare = beside_reference(
         run,
         draws.normal(2, config.num_proposals, config.hidden_size),
-        draws.below(_VOCABULARY, 2),
-        draws.below(_VOCABULARY, 2, config.num_proposals, config.top_k),
+        draws.below(VOCABULARY, 2),
+        draws.below(VOCABULARY, 2, config.num_proposals, config.top_k),
         _codes(config, draws),
-        draws.normal(_VOCABULARY, config.hidden_size, std=0.02),
+        draws.normal(VOCABULARY, config.hidden_size, std=0.02),
         _weights(config, draws),
         1.0 + draws.normal(config.hidden_size, std=0.1),
     )
@@ -120,7 +116,7 @@ def walk_check(config: DrafterConfig, draws: Draws) -> Check:
     compare = beside_reference(
         run,
         draws.normal(*shape, config.top_k, std=2.0, dtype=torch.float32),
-        draws.below(_VOCABULARY, *shape),
+        draws.below(VOCABULARY, *shape),
         temperatures,
         noise * (temperatures > 0)[:, None, None],
     )
@@ -128,7 +124,7 @@ def walk_check(config: DrafterConfig, draws: Draws) -> Check:
 
 
 def _codes(config: DrafterConfig, draws: Draws) -> Tensor:
-    return torch.nn.functional.normalize(draws.normal(_VOCABULARY, config.transfer_rank), dim=-1)
+    return torch.nn.functional.normalize(draws.normal(VOCABULARY, config.transfer_rank), dim=-1)
 
 
 def _weights(config: DrafterConfig, draws: Draws) -> InjectionWeights:

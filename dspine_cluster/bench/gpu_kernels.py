@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dspine_cluster.bench.gpu_checks import Check, Draws, Outcome, beside_reference
+from dspine_cluster.bench.gpu_checks import CONTEXTS, VOCABULARY, Check, Draws, Outcome, beside_reference
 from dspine_cluster.bench.gpu_draft_kernels import drafter_checks
 from dspine_cluster.bench.gpu_models import PairConfig
 from dspine_cluster.bench.gpu_pass_check import pass_check
@@ -15,19 +15,10 @@ from dspine_cluster.engine.pools import MAX_PROPOSALS
 from dspine_cluster.models.config import GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.types import PAGE_TOKENS
-from dspine_kernels import (
-    acceptance,
-    gated_delta,
-    kv_write,
-    paged_attention,
-)
+from dspine_kernels import acceptance, gated_delta, kv_write, paged_attention
 from dspine_kernels.acceptance import BlockRows
 from dspine_kernels.gated_delta import Inputs, States, Weights
 from dspine_kernels.kv_write import HeadTransform
-
-_CONTEXTS = (37, 0, 300)
-"""Cached tokens of the requests: a page begun, none, several shares of keys."""
-_VOCABULARY = 1000
 
 
 def all_checks(config: PairConfig, device: torch.device) -> Iterator[Check]:
@@ -80,12 +71,12 @@ def kv_write_check(config: TargetConfig, draws: Draws) -> Check:
 def paged_attention_check(config: TargetConfig, draws: Draws) -> Check:
     """Blocks of unequal width over contexts of unequal length."""
     widths = (16, 1, 7)
-    tables = [[3 * i + b for i in range(-(-(c + 16) // PAGE_TOKENS))] for b, c in enumerate(_CONTEXTS)]
+    tables = [[3 * i + b for i in range(-(-(c + 16) // PAGE_TOKENS))] for b, c in enumerate(CONTEXTS)]
     num_pages = 1 + max(max(table) for table in tables)
     pages = (num_pages, PAGE_TOKENS, config.num_kv_heads, config.head_dim)
 
     def run(query: Tensor, keys: Tensor, values: Tensor, device: torch.device) -> Outcome:
-        plan = paged_attention.plan(tables, widths, _CONTEXTS, page_tokens=PAGE_TOKENS, device=device)
+        plan = paged_attention.plan(tables, widths, CONTEXTS, page_tokens=PAGE_TOKENS, device=device)
         return (paged_attention.attend(query, keys, values, plan, config.head_dim**-0.5),)
 
     query = draws.normal(sum(widths), config.num_heads, config.head_dim)
@@ -97,10 +88,10 @@ def acceptance_check(config: DrafterConfig, draws: Draws) -> Check:
     """The likeliest tokens, and what three blocks commit that were sampled, the second without proposals."""
     num_rows = (config.block_size, 1, 6)
     total = sum(num_rows)
-    probs = draws.normal(total, _VOCABULARY, std=2.0, dtype=torch.float32).softmax(-1)
+    probs = draws.normal(total, VOCABULARY, std=2.0, dtype=torch.float32).softmax(-1)
     proposals = probs.argmax(-1)  # most are accepted
     proposals[4::5] = 7
-    candidates = torch.cat((proposals[:, None], draws.below(_VOCABULARY, total, config.top_k - 1)), -1)
+    candidates = torch.cat((proposals[:, None], draws.below(VOCABULARY, total, config.top_k - 1)), -1)
     draft_probs = draws.normal(total, config.top_k, dtype=torch.float32).softmax(-1)
     starts = draws.longs(0, num_rows[0], num_rows[0] + 1, total)
     draft_probs[starts[1:] - 1] = 0.0

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from dspine_cluster.bench.environment import describe_environment
-from dspine_cluster.bench.null_models import (
-    HIDDEN_SIZE,
-)
+from dspine_cluster.bench.null_models import HIDDEN_SIZE
 from dspine_cluster.bench.overhead_channel import run_channel
 from dspine_cluster.bench.overhead_sides import VerifierBench, serve_drafter
 from dspine_cluster.bench.stopwatch import Round

@@ -120,13 +120,14 @@ def _proposals(draft: Draft) -> Proposals:
     )
 
 
-def _hello(role: str) -> Hello:
+def null_hello(role: str) -> Hello:
+    """Of a side whose models compute nothing: `verifier` or `drafter`."""
     return Hello(PROTOCOL_VERSION, role, "null", "null", "null", role)
 
 
 @contextmanager
 def _local_drafter() -> Iterator[Channel]:
-    verifier, drafter = pair(_hello("verifier"), _hello("drafter"))
+    verifier, drafter = pair(null_hello("verifier"), null_hello("drafter"))
     threading.Thread(target=_answer, args=(drafter,), daemon=True).start()
     yield verifier
     verifier.close()
@@ -144,7 +145,7 @@ def _remote_drafter() -> Iterator[Channel]:
         try:
             if not ours.poll(_TIMEOUT_S):
                 raise ChannelError(f"the other process was not ready after {_TIMEOUT_S:.0f} s")
-            channel = connect(parse_endpoint(endpoint), _hello("verifier"), secret, timeout_s=_TIMEOUT_S)
+            channel = connect(parse_endpoint(endpoint), null_hello("verifier"), secret, timeout_s=_TIMEOUT_S)
             yield channel
             channel.close()
         finally:
@@ -160,7 +161,7 @@ def _serve(endpoint: str, secret: bytes, connection: Connection) -> None:
         joined.append(channel)
         is_joined.set()
 
-    listener = Listener(parse_endpoint(endpoint), _hello("drafter"), secret, join)
+    listener = Listener(parse_endpoint(endpoint), null_hello("drafter"), secret, join)
     connection.send("ready")
     is_joined.wait()
     _answer(joined[0])

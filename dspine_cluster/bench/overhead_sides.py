@@ -18,6 +18,7 @@ from dspine_cluster.bench.null_models import (
     NullProjector,
     NullTarget,
 )
+from dspine_cluster.bench.overhead_channel import null_hello
 from dspine_cluster.bench.stopwatch import Round, Rounds, Stopwatch
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig, limit_threads
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
@@ -28,7 +29,6 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
-from dspine_cluster.transport.messages import PROTOCOL_VERSION, Hello
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier import passes
@@ -95,7 +95,7 @@ class VerifierBench:
         )
 
     def connect(self, endpoint: str, secret: bytes) -> None:
-        channel = connect(parse_endpoint(endpoint), _hello("verifier"), secret, timeout_s=30.0)
+        channel = connect(parse_endpoint(endpoint), null_hello("verifier"), secret, timeout_s=30.0)
         channel.set_ready_callback(self._wake.set)
         self.loop.drafters.connect(endpoint, channel)
 
@@ -172,7 +172,7 @@ def serve_drafter(
     limit_threads()
     profiler = cProfile.Profile() if profile else None
     loop = _TimedLoop(num_requests, Stopwatch(), profiler)
-    listener = Listener(parse_endpoint(endpoint), _hello("drafter"), secret, loop.add_channel)
+    listener = Listener(parse_endpoint(endpoint), null_hello("drafter"), secret, loop.add_channel)
     loop.start()
     connection.send("ready")
     num_rounds = connection.recv()
@@ -180,10 +180,6 @@ def serve_drafter(
     listener.close()
     _print_profile("drafter", num_requests, profiler, num_rounds)
     connection.send(loop.rounds.done[-num_rounds:])
-
-
-def _hello(role: str) -> Hello:
-    return Hello(PROTOCOL_VERSION, role, "null", "null", "null", role)
 
 
 def _print_profile(side: str, num_requests: int, profile: cProfile.Profile | None, num_rounds: int) -> None:

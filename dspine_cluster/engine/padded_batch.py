@@ -50,9 +50,7 @@ class PaddedBatch:
         fields = self.inputs.device
         self.tokens = fields["tokens"]  # int64 [num_tokens]; `positions` alike
         self.positions = fields["positions"]
-        self.feature_rows = fields[
-            "feature_rows"
-        ]  # int64 [num_tokens]; padding goes to the row after the last
+        self.feature_rows = fields["feature_rows"]  # int64 [num_tokens]; padding: the row after the last
         self._is_recordable = uses_triton(kv_pool.keys)
         self._group: _Group | None = None
         if self._is_recordable:
