@@ -143,6 +143,8 @@ class SocketChannel:
                 self._bulk.clear()
             self._wake_sender.close()
             self._wake_receiver.close()
+            self._ring = None  # now rather than with the next garbage collection: it holds a descriptor
+            self._decoder.drop_ring()
             self._inbox.close(reason)
 
     def _carry(self) -> None:

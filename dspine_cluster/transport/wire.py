@@ -121,6 +121,10 @@ class Decoder:
     def is_between_frames(self) -> bool:
         return self._num_shared == 0 and self._num_payload == self._payload.size
 
+    def drop_ring(self) -> None:
+        """Let go of the shared memory: no frame comes any more."""
+        self._ring = None
+
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream belong; never empty."""
         if self._num_payload < self._payload.size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import queue
 import signal
@@ -353,3 +354,27 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_behind_and_nothing_half_wr
         assert batch.uids.tolist() == [number]
         assert (batch.rows == number % 251).all()
     assert set(os.listdir("/dev/shm")) == before
+
+
+def test_a_closed_channel_gives_up_its_shared_memory_without_waiting_for_garbage_collection(
+    folder: Path, verifier_hello: Hello, drafter_hello: Hello
+) -> None:
+    def num_mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:dspine")
+
+    accepted: queue.Queue[Channel] = queue.Queue()
+    listener = Listener(UnixEndpoint(str(folder / "socket")), drafter_hello, SECRET, accepted.put)
+    before = num_mapped()
+    gc.disable()
+    try:
+        for _ in range(5):
+            channel = connect(listener.endpoint, verifier_hello, SECRET, timeout_s=5.0)
+            accepted.get(timeout=5.0)
+            channel.close()
+        deadline = time.monotonic() + 5.0
+        while num_mapped() > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert num_mapped() <= before
+    finally:
+        gc.enable()
+        listener.close()
