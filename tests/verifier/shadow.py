@@ -7,7 +7,7 @@ from collections import Counter
 
 import torch
 
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch, proposal_room
 from dspine_cluster.core.page_hash import root_key
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.prefix_cache import PrefixCache
@@ -121,8 +121,11 @@ class RandomStreams:
             max_batch_tokens=256,
             prefill_chunk_tokens=128,
         )
+        decoding = list(zip(ready, lengths, strict=True))
+        if sum(lengths) > proposal_room(decoding, budget):
+            decoding = [(session, 0) for session in ready]
         plan = plan_batch(
-            list(zip(ready, lengths, strict=True)),
+            decoding,
             self.streams.running,
             self.streams.waiting,
             budget,

@@ -154,7 +154,7 @@ async def running_pair(models: Models, folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(engine, "forward", gated_forward)
     monkeypatch.setattr(DraftRunner, "draft", gated_draft)
     loaded = LoadedVerifier(engine, TokenBytes(byte_tokenizer()), model.config, VERIFIER)
-    drafting = DraftingConfig(late_factor=1e6, first_deadline_s=60.0)
+    drafting = DraftingConfig(verify="fixed:15", late_factor=1e6, first_deadline_s=60.0)
     verifier = VerifierService(
         VerifierConfig(ModelSource("unused"), engine=ENGINE, drafting=drafting, secret=SECRET), loaded
     )

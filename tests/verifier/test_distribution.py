@@ -150,7 +150,7 @@ def sample(
     )
     request = make_request(PROMPT, max_tokens=NUM_TOKENS, sampling=params, ignore_eos=True)
     with pytest.MonkeyPatch.context() as patch:
-        time_passes(patch, harness, lambda num_tokens: 0.1 + 0.002 * num_tokens)
+        time_passes(patch, harness, lambda num_tokens: 0.1 + 0.005 * num_tokens)
         results = harness.generate([request] * NUM_SAMPLES)
     return Counter(tuple(r.token_ids) for r in results), harness
 
