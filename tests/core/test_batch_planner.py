@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -36,7 +37,7 @@ def make_session(
     session.phase = phase
     session.num_computed = computed
     if phase is not Phase.WAITING:
-        session.pages = [0] * num_pages_for(num_tokens)
+        session.pages = array("i", [0] * num_pages_for(num_tokens))
     return session
 
 
@@ -265,7 +266,7 @@ def test_what_fits_only_without_a_page_to_copy_starts_cold() -> None:
 def test_pages_that_others_share_do_not_come_back_by_preemption() -> None:
     sessions = [decoding(uid, 33) for uid in range(3)]
     for session in sessions:
-        session.pages = [0, 0]  # each needs a third page
+        session.pages = array("i", [0, 0])  # each needs a third page
     ready = [(session, 0) for session in sessions]
     plan = plan_batch(ready, sessions, [], budget(free_pages=0), OnePrefix(COLD_START, num_returned=1))
     assert [s.uid for s in plan.preempted] == [2, 1]
