@@ -12,11 +12,12 @@ import torch
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.memory import PoolBytes
 from dspine_cluster.errors import DspineError
+from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import drafter_problems, expected_shapes, read_drafter_config
 from dspine_cluster.models.fit import check_fit
-from dspine_cluster.models.weights import make_target, read_target_config, target_problems
+from dspine_cluster.models.weights import read_target_config, target_problems
 from dspine_cluster.types import PAGE_TOKENS
 
 USABLE_SHARE = 0.92

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig, parse_target_config
 from dspine_cluster.models.drafter_config import DrafterConfig, parse_drafter_config
 from dspine_cluster.models.drafter_init import make_drafter
@@ -16,8 +17,6 @@ from dspine_cluster.models.drafter_layers import FeatureProjector
 from dspine_cluster.models.dspine import DSpine
 from dspine_cluster.models.layers import ZeroCentredRMSNorm
 from dspine_cluster.models.packing import pack_weights
-from dspine_cluster.models.qwen3 import make_qwen3
-from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
 
 QWEN3_8_27B: Mapping[str, Any] = {
@@ -137,7 +136,7 @@ def build_pair(config: PairConfig, device: torch.device, *, seed: int = 0) -> Pa
     """Random bf16 weights, made on `device` without a copy elsewhere; `A_log` is fp32 as when it is loaded."""
     random = torch.Generator(device).manual_seed(seed)
     with torch.device("meta"):
-        target = (make_qwen3_5 if config.target.gated_delta else make_qwen3)(config.target)
+        target = make_target(config.target)
         projector = FeatureProjector(config.drafter)
     for module in (target, projector):
         fill(module, device, random)

@@ -13,10 +13,9 @@ from dspine_cluster.bench.gpu_models import fill
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.packing import pack_weights
-from dspine_cluster.models.qwen3 import make_qwen3
-from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
 
 _VOCABULARY = 1000
@@ -51,7 +50,7 @@ def pass_check(config: TargetConfig, device: torch.device) -> Check:
 
 def _make(config: TargetConfig) -> TargetModel:
     with torch.device("meta"):
-        return (make_qwen3_5 if config.gated_delta else make_qwen3)(config)
+        return make_target(config)
 
 
 def _run(target: TargetModel, buckets: GraphBuckets | None) -> Sequence[Tensor]:

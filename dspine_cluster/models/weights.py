@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from dspine_cluster.errors import CheckpointError
+from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import (
     TargetConfig,
     parse_eos_token_ids,
@@ -25,8 +26,6 @@ from dspine_cluster.models.folder import (
     weight_files,
 )
 from dspine_cluster.models.packing import pack_weights
-from dspine_cluster.models.qwen3 import make_qwen3
-from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
 
 SKIPPED_PREFIXES = ("visual.", "model.visual.", "mtp.", "model.mtp.")
@@ -47,11 +46,6 @@ def read_target_config(folder: Path) -> TargetConfig:
         return config
     ids = (*config.eos_token_ids, *parse_eos_token_ids(read_json(generation)))
     return replace(config, eos_token_ids=tuple(dict.fromkeys(ids)))
-
-
-def make_target(config: TargetConfig) -> TargetModel:
-    """A target of the configured architecture whose weights are not yet set."""
-    return make_qwen3_5(config) if config.model_type == "qwen3_5_text" else make_qwen3(config)
 
 
 def build_target(config: TargetConfig, *, seed: int, std: float = 0.02) -> TargetModel:

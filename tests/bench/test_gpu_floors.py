@@ -8,8 +8,7 @@ import torch
 from dspine_cluster.bench import gpu_floors as floors
 from dspine_cluster.bench.gpu_floors import Ceilings, PassShape, Work
 from dspine_cluster.bench.gpu_models import pair_config
-from dspine_cluster.models.qwen3 import make_qwen3
-from dspine_cluster.models.qwen3_5 import make_qwen3_5
+from dspine_cluster.models.architecture import make_target
 
 PAIRS = {name: pair_config(name) for name in ("27b", "8b")}
 H200 = Ceilings(bytes_per_s=4.3e12, operations_per_s=790e12)
@@ -19,7 +18,7 @@ H200 = Ceilings(bytes_per_s=4.3e12, operations_per_s=790e12)
 def test_a_pass_and_the_head_read_every_matrix_of_the_target_once(name: str) -> None:
     config = PAIRS[name].target
     with torch.device("meta"):
-        model = (make_qwen3_5 if config.gated_delta else make_qwen3)(config)
+        model = make_target(config)
     matrices = sum(
         parameter.numel()
         for parameter_name, parameter in model.named_parameters()

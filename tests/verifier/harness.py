@@ -18,10 +18,9 @@ from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPol
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelClosedError
+from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig, parse_target_config
 from dspine_cluster.models.packing import pack_weights
-from dspine_cluster.models.qwen3 import make_qwen3
-from dspine_cluster.models.qwen3_5 import make_qwen3_5
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
@@ -97,7 +96,7 @@ def dense_config() -> TargetConfig:
 
 def random_target(config: TargetConfig, seed: int) -> TargetModel:
     """A target whose random weights are large enough that its greedy output wanders."""
-    target = make_qwen3(config) if config.model_type == "qwen3" else make_qwen3_5(config)
+    target = make_target(config)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in target.named_parameters():
         scale = 1.0 if "embed_tokens" in name else 0.3 if parameter.dim() > 1 else 0.1
