@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ("cpu", "gpu")
+
+
+def _dockerfile(kind: str) -> str:
+    return (ROOT / "k8s" / "docker" / f"{kind}.Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_an_image_copies_what_is_there(kind: str) -> None:
+    sources = [
+        source
+        for line in re.findall(r"^COPY (?:--\S+ )*(.+)$", _dockerfile(kind), re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+    assert sources
+    for source in sources:
+        assert (ROOT / source).exists(), source
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_an_image_has_the_ray_version_of_the_manifests_and_of_the_constraints(kind: str) -> None:
+    service = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
+    version = service["spec"]["rayClusterConfig"]["rayVersion"]
+    assert f"rayproject/ray:{version}-" in _dockerfile(kind)
+    assert f"ray=={version}\n" in (ROOT / "constraints.txt").read_text()
