@@ -80,6 +80,10 @@ class GenerateRequest:
     preferred_drafter: tuple[str, ...] = ()
     """Endpoints of the drafter that placement has picked, because it may have the context already. Another one is used
     where the verifier is not connected to it."""
+    num_top_logprobs: int | None = None
+    """Not None: give the log-probabilities of output tokens, and those of so many most likely tokens beside each."""
+    prompt_logprobs: bool = False
+    """Give those of the prompt's tokens, too. It is then computed whole, whatever of it is cached."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,28 @@ class Usage:
 
 
 @dataclass(slots=True)
+class Logprobs:
+    """Log-probabilities of consecutive tokens: log-softmax of the target's raw logits, before masks, bias, penalties
+    and temperature, given the tokens before."""
+
+    chosen: tuple[float, ...] = ()
+    """Those of the tokens themselves."""
+    top_ids: tuple[tuple[int, ...], ...] = ()
+    """The most likely tokens at each position, likeliest first."""
+    top: tuple[tuple[float, ...], ...] = ()
+    """Theirs."""
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, part: slice) -> Logprobs:
+        return Logprobs(self.chosen[part], self.top_ids[part], self.top[part])
+
+    def __add__(self, later: Logprobs) -> Logprobs:
+        return Logprobs(self.chosen + later.chosen, self.top_ids + later.top_ids, self.top + later.top)
+
+
+@dataclass(slots=True)
 class RoundOutput:
     """What one round gave a request. The last item of a stream carries `finish_reason` and the final usage."""
 
@@ -110,3 +136,7 @@ class RoundOutput:
     """How many of `token_ids`, from the start, were accepted proposals."""
     finish_reason: FinishReason | None = None
     usage: Usage = field(default_factory=Usage)
+    logprobs: Logprobs | None = None
+    """Of `token_ids`, for requests that ask for them."""
+    prompt_logprobs: Logprobs | None = None
+    """Of all prompt tokens but the first, in the first item, for requests that ask for them."""

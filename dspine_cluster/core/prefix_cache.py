@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dspine_cluster.core.prefix_index import PrefixIndex
+from dspine_cluster.core.prefix_index import NO_MATCH, PrefixIndex
 from dspine_cluster.core.resume import COLD_START, Resume, plan_resume
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.types import CHUNK_GRID_TOKENS, PAGE_TOKENS
@@ -42,7 +42,7 @@ class PrefixCache:
         if not self._is_enabled:
             return COLD_START
         tokens, request = session.tokens, session.request
-        match = self.index.match(session.keys, tokens)
+        match = NO_MATCH if session.needs_whole_prompt else self.index.match(session.keys, tokens)
         return plan_resume(
             match, len(tokens), session.num_prompt, request.message_boundaries, has_states=self._has_states
         )

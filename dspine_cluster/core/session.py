@@ -90,6 +90,11 @@ class Session:
         return self.request.stop.max_tokens - self.num_output
 
     @property
+    def needs_whole_prompt(self) -> bool:
+        """Whether every position of the prompt has to pass through the target, be it cached or not."""
+        return self.request.prompt_logprobs and self.num_output == 0
+
+    @property
     def usage(self) -> Usage:
         num_prompt = len(self.request.prompt_ids)
         return Usage(

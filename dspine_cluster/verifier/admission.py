@@ -10,6 +10,7 @@ from dspine_cluster.types import GenerateRequest, SamplingParams
 
 _MIN_TEMPERATURE = 1e-5
 """Logits divided by less are no finite numbers any more; 0 is greedy."""
+_MAX_TOP_LOGPROBS = 100
 _RANGES = {
     "top_k": (0, inf),
     "top_p": (0, 1),
@@ -49,6 +50,10 @@ def admit(request: GenerateRequest, *, vocab_size: int, max_model_len_tokens: in
     _check_sampling(request.sampling)
     if not all(request.stop.stop_strings):
         raise RequestError("stop: a stop string is empty", param="stop")
+    if not 0 <= (request.num_top_logprobs or 0) <= min(_MAX_TOP_LOGPROBS, vocab_size):
+        raise RequestError(
+            f"top_logprobs must be in [0, {min(_MAX_TOP_LOGPROBS, vocab_size)}]", param="top_logprobs"
+        )
     max_tokens = min(request.stop.max_tokens, max_model_len_tokens - num_prompt)
     if len(request.forced_output_ids) >= max_tokens:
         raise RequestError(

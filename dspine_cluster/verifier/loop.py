@@ -112,10 +112,12 @@ class VerifierLoop:
             device=self._engine.target.embedding_weight.device,
         )
         self.metrics.prompt_tokens_total += session.num_prompt
+        self._passes.logprobs.add(session)
         self.streams.add(Stream(session, detokenizer, rules))
 
     def abort(self, uid: int) -> None:
         """Forget a request; harmless when it has ended."""
+        self._passes.logprobs.forget(uid)
         if uid in self.streams:
             self._end(uid, keep_state=False)
 
@@ -148,7 +150,7 @@ class VerifierLoop:
         outputs = self._commit(plan, decisions)
         self._ask_for_drafts(plan)
         self._update_gauges()
-        self._deliver(outputs)
+        self._deliver(self._passes.logprobs.attached(outputs))
         return None
 
     def _plan(self) -> BatchPlan:

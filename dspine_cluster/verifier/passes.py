@@ -13,6 +13,7 @@ from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.sampling import verify
 from dspine_cluster.verifier.attachments import DraftedBlock
+from dspine_cluster.verifier.logprobs import LogprobsReader
 from dspine_cluster.verifier.streams import Streams
 
 PassItem = BlockPlan | ChunkPlan
@@ -26,6 +27,7 @@ class PassRunner:
         self._engine = engine
         self._streams = streams
         self._generator = generator
+        self.logprobs = LogprobsReader(engine.logits)
 
     def run(self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock]) -> list[tuple[PassItem, Verdict]]:
         """A verdict for each block of the plan, then for each chunk that completes its session's prefill.
@@ -53,6 +55,7 @@ class PassRunner:
             sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
         self._keep_accepted(plan.blocks, verdicts)
+        self.logprobs.read(plan, hidden, verdicts)
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
         return list(zip(items, verdicts, strict=True))
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from dspine_cluster.types import (
     FinishReason,
     GenerateRequest,
+    Logprobs,
     RoundOutput,
     SamplingParams,
     StopConditions,
@@ -55,3 +56,9 @@ def test_the_last_item_ends_it() -> None:
     assert not progress.has_ended
     progress.add(RoundOutput((8,), "b", finish_reason=FinishReason.STOP))
     assert progress.has_ended
+
+
+def test_log_probabilities_pass_through() -> None:
+    logprobs = Logprobs((-0.5,), ((7,),), ((-0.5,),))
+    output = Progress(REQUEST).add(RoundOutput((7,), "a", logprobs=logprobs, prompt_logprobs=logprobs))
+    assert output.logprobs == output.prompt_logprobs == logprobs

@@ -90,3 +90,9 @@ def test_an_empty_stop_string_is_refused() -> None:
 )
 def test_sampling_at_the_borders_is_taken_as_it_is(sampling: SamplingParams) -> None:
     assert admitted(replace(REQUEST, sampling=sampling)).sampling == sampling
+
+
+@pytest.mark.parametrize("num_top", [-1, 101])
+def test_numbers_of_log_probabilities_that_nobody_needs_are_refused(num_top: int) -> None:
+    assert refusal(replace(REQUEST, num_top_logprobs=num_top)).param == "top_logprobs"
+    assert admitted(replace(REQUEST, num_top_logprobs=100)).num_top_logprobs == 100

@@ -1,0 +1,135 @@
+"""The log-probabilities of what a pass committed, read off its hidden states for the requests that ask for them.
+
+The head is applied once more to their rows alone, so that other requests pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from dspine_cluster.core.batch_planner import BatchPlan, ChunkPlan
+from dspine_cluster.core.session import Session
+from dspine_cluster.engine.blocks import Verdict
+from dspine_cluster.engine.logprobs import token_logprobs
+from dspine_cluster.types import Logprobs, RoundOutput
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One request that asks for log-probabilities."""
+
+    num_top: int
+    prompt: Logprobs | None
+    """Of the prompt's tokens from the second on, as far as they have been computed; None: not asked for."""
+    output: Logprobs = field(default_factory=Logprobs)
+    """Of the tokens that the last pass decided."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of a pass that belong to one request."""
+
+    asked: _Asked
+    rows: range
+    prompt_ids: Sequence[int]
+    """The tokens that the first rows predict and that the prompt holds."""
+    output_ids: Sequence[int]
+    """The tokens that the other rows have decided."""
+
+
+class LogprobsReader:
+    """Reads them pass by pass, and gives them to the outputs of the round."""
+
+    def __init__(self, logits: Callable[[Tensor], Tensor]) -> None:
+        """`logits` applies the target's head to final hidden states `[num_rows, hidden_size]`."""
+        self._logits = logits
+        self._asked: dict[int, _Asked] = {}
+
+    def add(self, session: Session) -> None:
+        """Take in a new request, if it asks for any."""
+        if session.request.num_top_logprobs is not None:
+            prompt = Logprobs() if session.needs_whole_prompt else None
+            self._asked[session.uid] = _Asked(session.request.num_top_logprobs, prompt)
+
+    def forget(self, uid: int) -> None:
+        self._asked.pop(uid, None)
+
+    def read(self, plan: BatchPlan, hidden: Tensor, verdicts: Sequence[Verdict]) -> None:
+        """Note what a pass gave, before it is committed.
+
+        `hidden` [num_tokens, hidden_size] are its final hidden states; `verdicts` those of its blocks, and then of the
+        chunks that complete a prefill.
+        """
+        parts = list(self._parts(plan, verdicts)) if self._asked else []
+        if not parts:
+            return
+        index = torch.tensor([row for part in parts for row in part.rows], device=hidden.device)
+        rows = hidden[index]
+        logprobs = token_logprobs(
+            lambda start, end: self._logits(rows[start:end]),
+            [token for part in parts for token in (*part.prompt_ids, *part.output_ids)],
+            max(part.asked.num_top for part in parts),
+        )
+        start = 0
+        for part in parts:
+            middle, end = start + len(part.prompt_ids), start + len(part.rows)
+            if part.prompt_ids:
+                assert part.asked.prompt is not None
+                part.asked.prompt += _with_top(logprobs[start:middle], part.asked.num_top)
+            part.asked.output = _with_top(logprobs[middle:end], part.asked.num_top)
+            start = end
+
+    def attached(self, outputs: list[tuple[int, RoundOutput]]) -> list[tuple[int, RoundOutput]]:
+        """A round's outputs by uid, with their log-probabilities where they were asked for."""
+        if not self._asked:
+            return outputs
+        return [(uid, self._with_logprobs(uid, output)) for uid, output in outputs]
+
+    def _with_logprobs(self, uid: int, output: RoundOutput) -> RoundOutput:
+        asked = self._asked.get(uid)
+        if asked is None:
+            return output
+        prompt, asked.prompt = asked.prompt, None
+        if output.finish_reason is not None:
+            self.forget(uid)
+        return replace(output, logprobs=asked.output[: len(output.token_ids)], prompt_logprobs=prompt)
+
+    def _parts(self, plan: BatchPlan, verdicts: Sequence[Verdict]) -> Iterator[_Rows]:
+        remaining = iter(verdicts)
+        first_row = 0
+        for block in plan.blocks:
+            token_ids = next(remaining).token_ids
+            if (asked := self._asked.get(block.session.uid)) is not None:
+                yield _Rows(asked, range(first_row, first_row + len(token_ids)), (), token_ids)
+            first_row += 1 + block.verify_length
+        for chunk in plan.chunks:
+            token_ids = next(remaining).token_ids if chunk.completes_prefill else ()
+            if (asked := self._asked.get(chunk.session.uid)) is not None:
+                yield _chunk_rows(asked, chunk, first_row, token_ids)
+            first_row += chunk.num_tokens
+
+
+def _chunk_rows(asked: _Asked, chunk: ChunkPlan, first_row: int, token_ids: Sequence[int]) -> _Rows:
+    """The rows of a chunk that predict tokens of the prompt not read before, and the one that predicts output."""
+    start = chunk.session.num_computed
+    end = start + chunk.num_tokens
+    prompt_ids: Sequence[int] = ()
+    if asked.prompt is not None:
+        num_read = max(start, len(asked.prompt))  # a preempted request starts its prompt anew
+        prompt_ids = chunk.session.request.prompt_ids[num_read + 1 : end + 1]
+    last_row = first_row + chunk.num_tokens
+    num_rows = len(prompt_ids) + len(token_ids)
+    return _Rows(asked, range(last_row - num_rows, last_row), prompt_ids, token_ids)
+
+
+def _with_top(logprobs: Logprobs, num_top: int) -> Logprobs:
+    """The same with fewer of the most likely tokens."""
+    return Logprobs(
+        logprobs.chosen,
+        tuple(ids[:num_top] for ids in logprobs.top_ids),
+        tuple(values[:num_top] for values in logprobs.top),
+    )
