@@ -18,8 +18,9 @@ from dspine_cluster.errors import RequestError
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import GenerateRequest, RoundOutput, SamplingParams, StopConditions
-from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
+from dspine_cluster.verifier.detokenizer import Detokenizer
 
 OPEN, CLOSE = "⟦", "⟧"
 

@@ -17,8 +17,8 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
-from dspine_cluster.verifier.detokenizer import TokenBytes
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
 PROMPT = "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"

@@ -29,10 +29,10 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier import passes
-from dspine_cluster.verifier.detokenizer import TokenBytes
 from dspine_cluster.verifier.loop import VerifierLoop
 from dspine_kernels import paged_attention
 from dspine_kernels.paged_attention import ragged

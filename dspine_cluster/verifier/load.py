@@ -24,8 +24,8 @@ from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.weights import load_target, read_target_config
 from dspine_cluster.sources import locate_model
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.messages import Hello
-from dspine_cluster.verifier.detokenizer import TokenBytes
 
 
 @dataclass(frozen=True, eq=False)

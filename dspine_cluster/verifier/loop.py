@@ -20,10 +20,11 @@ from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import VerifierMetrics
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
 from dspine_cluster.verifier.attachments import DraftedBlock
-from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
+from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.load_meter import LoadMeter

@@ -22,6 +22,7 @@ from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig, parse_target_config
 from dspine_cluster.models.packing import pack_weights
 from dspine_cluster.models.target import TargetModel
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
@@ -37,7 +38,6 @@ from dspine_cluster.transport.messages import (
     Proposals,
 )
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
-from dspine_cluster.verifier.detokenizer import TokenBytes
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 
 VOCAB_SIZE = 300

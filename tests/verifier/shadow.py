@@ -15,8 +15,9 @@ from dspine_cluster.core.prefix_index import PrefixIndex
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.pools import StatePool
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
-from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
+from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.streams import Stream, Streams
 from tests.verifier.harness import byte_tokenizer, hybrid_config
 

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from dspine_cluster.errors import CheckpointError
-from dspine_cluster.verifier.detokenizer import Detokenizer, TokenBytes
+from dspine_cluster.token_bytes import TokenBytes
+from dspine_cluster.verifier.detokenizer import Detokenizer
 
 
 def _byte_level_tokenizer() -> Tokenizer:
@@ -146,10 +145,3 @@ def test_special_tokens_give_no_text_unless_asked_for() -> None:
     im_end = TOKENIZER.encode("<|im_end|>").ids
     assert Detokenizer(TOKEN_BYTES).push(im_end).text == ""
     assert Detokenizer(TOKEN_BYTES, skip_special_tokens=False).push(im_end).text == "<|im_end|>"
-
-
-def test_another_kind_of_tokenizer_is_refused() -> None:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.decoder = decoders.Metaspace()
-    with pytest.raises(CheckpointError, match="byte-level BPE"):
-        TokenBytes(tokenizer)
