@@ -17,7 +17,7 @@ from dspine_cluster.errors import ConfigError
 
 T = TypeVar("T")
 
-_STRICT = ConfigDict(extra="forbid")
+_STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,15 @@ class EngineConfig:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and activations: `float32`, or `bfloat16` on GPUs."""
     device: str = "cpu"
+    """Where verifiers compute: `cpu` or `cuda`."""
     max_model_len_tokens: int = 4096
     """Prompt and output of one request together."""
     max_running_requests: int = 32
     """Recurrent state slots: requests that are prefilled or decoded at the same time."""
     max_waiting_requests: int = 1024
+    """Requests that one verifier keeps waiting beyond those; more are refused."""
     max_batch_tokens: int = 1024
     """Tokens of one pass through the target: blocks of decoding requests first, prefill fills the rest."""
     prefill_chunk_tokens: int = 256
@@ -98,6 +101,7 @@ class DraftingConfig:
     breaker_failures: int = 5
     """Consecutive late rounds after which a drafter rests."""
     breaker_rest_s: float = 2.0
+    """How long it rests."""
     attach_tokens: int = 512
     """The newest features of a request that attaches to a drafter; it is drafted for once these are there."""
     repair_bytes_per_step: int = 4 << 20

@@ -21,42 +21,52 @@ Source = Annotated[ModelSource, BeforeValidator(_source)]
 
 
 class _Args(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ReplicaArgs(_Args):
     """Replicas of one deployment and what Ray reserves for each."""
 
     num_replicas: Annotated[int, Field(ge=1)] = 1
+    """How many run."""
     num_cpus: Annotated[float, Field(ge=0)] = 0.1
+    """What Ray reserves for each replica."""
     num_gpus: Annotated[float, Field(ge=0)] = 0
+    """What Ray reserves for each replica; a part of one shares it."""
     resources: dict[str, float] = {}
     """Custom resources of nodes, such as `dspine_drafter: 1`."""
 
 
 class DirectoryArgs(ReplicaArgs):
     num_replicas: Literal[1] = 1
+    """There is one."""
     num_cpus: Annotated[float, Field(ge=0)] = 0
+    """What Ray reserves for it."""
 
 
 class IngressArgs(ReplicaArgs):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 2**20
+    """Larger bodies are refused."""
     max_choices: Annotated[int, Field(ge=1)] = 64
     """Completions one request may ask for: prompts times `n`."""
 
 
 class VerifierArgs(ReplicaArgs):
     num_cpus: Annotated[float, Field(ge=0)] = 0.5
+    """What Ray reserves for each replica."""
 
 
 class DrafterArgs(ReplicaArgs):
     num_cpus: Annotated[float, Field(ge=0)] = 0.25
+    """What Ray reserves for each replica."""
     device: str = "cpu"
+    """Where drafters compute: `cpu` or `cuda`."""
     max_context_tokens: Annotated[int, Field(ge=16)] | None = None
     """Context that a request uses at most; None takes the engine's `max_model_len_tokens`."""
     pool_tokens: Annotated[int, Field(ge=16)] | None = None
     """Context tokens that the page pool holds; None sizes it from `memory_fraction` of the free memory."""
     memory_fraction: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the free memory, measured after the weights are loaded, for pages."""
     socket_folder: str | None = None
     """Folder of the Unix sockets, mode 0700; None makes one per user in the folder for temporary files."""
     listens_on_tcp: bool = False
@@ -69,8 +79,9 @@ class AppArgs(_Args):
     model_name: str | None = None
     """The name that clients use; None takes the target's."""
     target: Source = ModelSource("miniature")
+    """A folder, `{name: owner/model, revision: <40 hex digits>}` of the Hub, or a built-in name."""
     drafter: Source = ModelSource("miniature-dspine")
-    """`none` decodes plainly and starts no drafters."""
+    """The same; `none` decodes plainly and starts no drafters."""
     engine: EngineConfig = EngineConfig()
     drafting: DraftingConfig = DraftingConfig()
     secret: Annotated[SecretStr, Field(min_length=16)] | None = None
