@@ -20,7 +20,6 @@ from dspine_cluster.transport.local import pair
 from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
     Draft,
-    DraftItem,
     FeatureBatch,
     Hello,
     Proposals,
@@ -79,11 +78,17 @@ class _End:
         )
         if not self._channel.send(features):
             raise ChannelError("the credits do not suffice for a round's features")
-        items = [
-            DraftItem(uid, number, 1, (number + 1) * num_tokens, NUM_PROPOSALS, 1.0, None, 0)
-            for uid in range(len(rows))
-        ]
-        self._channel.send(Draft(items))
+        draft = Draft.of(
+            uids=features.uids,
+            rounds=np.full(len(rows), number),
+            anchors=np.ones(len(rows), np.int64),
+            positions=features.starts + num_tokens,
+            num_proposals=np.full(len(rows), NUM_PROPOSALS),
+            output_indices=np.zeros(len(rows), np.int64),
+            seeds=[None] * len(rows),
+            temperatures=np.ones(len(rows)),
+        )
+        self._channel.send(draft)
         while not any(isinstance(message, Proposals) for message in self._channel.receive()):
             if not self._wake.wait(_TIMEOUT_S):
                 raise ChannelError(f"no answer within {_TIMEOUT_S:.0f} s")
@@ -108,10 +113,10 @@ def _answer(channel: Channel) -> None:
 
 
 def _proposals(draft: Draft) -> Proposals:
-    shape = (len(draft.items), NUM_PROPOSALS)
+    shape = (len(draft), NUM_PROPOSALS)
     return Proposals(
-        uids=[item.uid for item in draft.items],
-        rounds=[item.round for item in draft.items],
+        uids=draft.uids,
+        rounds=draft.rounds,
         tokens=np.zeros(shape, np.int32),
         candidates=np.zeros((*shape, TOP_K), np.int32),
         probs=np.zeros((*shape, TOP_K), np.float32),

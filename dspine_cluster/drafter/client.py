@@ -63,12 +63,11 @@ class Client:
                 raise ChannelError(f"request {uid} was opened twice")
             case Features(rows=rows) | FeatureBatch(rows=rows) if rows.shape[1] != self._row_bytes:
                 raise ChannelError(f"feature rows have {rows.shape[1]} bytes, not {self._row_bytes}")
-            case Draft(items=items):
-                for item in items:
-                    if item.uid not in self.uids:
-                        raise ChannelError(f"a draft was asked for request {item.uid}, which is not open")
-                    if item.anchor >= self._vocab_size:
-                        raise ChannelError(f"anchor {item.anchor} lies outside the vocabulary")
+            case Draft():
+                if not self.uids.issuperset(uids := message.uids.tolist()):
+                    raise ChannelError(f"drafts were asked for requests that are not open, of {uids}")
+                if message.anchors.max() >= self._vocab_size:
+                    raise ChannelError(f"anchor {message.anchors.max()} lies outside the vocabulary")
             case Proposals() | Need() | Busy() | Opened():
                 raise ChannelError(f"a verifier does not send {type(message).__name__}")
 

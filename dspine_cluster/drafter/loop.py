@@ -7,23 +7,26 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import compress, count, islice
+from itertools import count, islice
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
-from dspine_cluster.core.draft_context import DraftContextTable
+import numpy as np
+
+from dspine_cluster.core.draft_context import DraftContextTable, UsableContext
 from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.drafter.client import Client, RequestKey
 from dspine_cluster.drafter.counters import DraftCounters
-from dspine_cluster.drafter.runner import Arrival, Block, DraftRunner, Drafts
+from dspine_cluster.drafter.runner import Arrival, DraftRunner, Drafts
 from dspine_cluster.errors import ChannelClosedError, ChannelError, EngineStoppedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
     Busy,
     Close,
     Draft,
-    DraftItem,
     FeatureBatch,
     Features,
+    Int64Array,
     Message,
     Need,
     Open,
@@ -39,6 +42,12 @@ _IDLE_S = 0.5
 """How often an idle loop shows that it lives."""
 _PUBLISH_S = 0.1
 """How often a busy loop looks which prefixes it has come to hold."""
+
+
+class _Ask(NamedTuple):
+    numbers: Int64Array
+    """int64 [8]: the request's column of `Draft.numbers`."""
+    temperature: float
 
 
 class DrafterLoop:
@@ -67,7 +76,7 @@ class DrafterLoop:
         self._numbers = count()
         self._clients: dict[int, Client] = {}
         self._arrivals: list[Arrival] = []
-        self._queue: dict[RequestKey, DraftItem] = {}
+        self._queue: dict[RequestKey, _Ask] = {}
         """Blocks to draft, oldest first; a newer draft of the same request replaces the older."""
         self._wake = threading.Event()
         self._is_stopping = False
@@ -181,8 +190,8 @@ class DrafterLoop:
                 counts = message.counts.tolist()
                 runs = zip(message.uids.tolist(), message.starts.tolist(), counts, strict=True)
                 self._place(client, runs, message.rows)
-            case Draft(items=items):
-                self._enqueue(client, items)
+            case Draft():
+                self._enqueue(client, message)
             case Close(uid=uid) if uid in client.uids:
                 client.uids.remove(uid)
                 self._forget(client.key(uid), split_keys(message.page_keys))
@@ -211,65 +220,66 @@ class DrafterLoop:
         self._arrivals.append(Arrival(new, client.features_dtype, positions, slots))
         self.counters.num_features += len(kept)
 
-    def _enqueue(self, client: Client, items: Sequence[DraftItem]) -> None:
+    def _enqueue(self, client: Client, draft: Draft) -> None:
         refused = []
-        for item in items:
-            key = client.key(item.uid)
+        columns = zip(draft.uids.tolist(), draft.numbers.T, draft.temperatures.tolist(), strict=True)
+        for row, (uid, numbers, temperature) in enumerate(columns):
+            key = client.key(uid)
             if key in self._queue or len(self._queue) < self._max_queued_blocks:
-                self._queue[key] = item
+                self._queue[key] = _Ask(numbers, temperature)
             else:
-                refused.append(item)
-        self._refuse(client, refused)
+                refused.append(row)
+        if refused:
+            self._refuse(client, draft.uids[refused], draft.rounds[refused])
 
-    def _draft(self, batch: Sequence[tuple[RequestKey, DraftItem]]) -> None:
+    def _draft(self, batch: Sequence[tuple[RequestKey, _Ask]]) -> None:
         """Draft what has its context, and tell the others' verifiers what is missing."""
-        blocks: dict[int, list[Block]] = {}
-        refused: dict[int, list[DraftItem]] = {}
-        for key, item in batch:
-            context = self.contexts.usable(key, item.position)
+        found: dict[int, list[tuple[_Ask, UsableContext]]] = {}
+        for key, ask in batch:
+            position = int(ask.numbers[3])
+            context = self.contexts.usable(key, position)
             if context is not None:
-                blocks.setdefault(key.client, []).append(Block(item, context))
+                found.setdefault(key.client, []).append((ask, context))
             elif self.contexts.has_room(key):
-                start, end = self.contexts.missing(key, item.position)
+                start, end = self.contexts.missing(key, position)
                 self.counters.num_needs += 1
-                self._clients[key.client].send(Need(item.uid, start, end))
+                self._clients[key.client].send(Need(key.uid, start, end))
             else:
-                refused.setdefault(key.client, []).append(item)
-        for number, items in refused.items():
-            self._refuse(self._clients[number], items)
-        if not blocks:
+                self._refuse(self._clients[key.client], ask.numbers[0:1], ask.numbers[1:2])
+        if not found:
             return
+        asks = [ask for asks_of in found.values() for ask, _ in asks_of]
+        draft = Draft(np.stack([ask.numbers for ask in asks], 1), np.array([ask.temperature for ask in asks]))
         start_s = time.monotonic()
-        drafts = self._runner.draft([block for blocks_of in blocks.values() for block in blocks_of])
+        drafts = self._runner.draft(draft, [context for asks_of in found.values() for _, context in asks_of])
         draft_s = time.monotonic() - start_s
         self.counters.num_batches += 1
         self.counters.draft_s += draft_s
         first = 0
-        for number, blocks_of in blocks.items():
-            rows = slice(first, first + len(blocks_of))
+        for number, asks_of in found.items():
+            rows = slice(first, first + len(asks_of))
             first = rows.stop
-            self._reply(
-                self._clients[number], [block.item for block in blocks_of], drafts.rows(rows), draft_s
-            )
+            own = Draft(draft.numbers[:, rows], draft.temperatures[rows])
+            self._reply(self._clients[number], own, drafts.rows(rows), draft_s)
 
-    def _reply(self, client: Client, items: Sequence[DraftItem], drafts: Drafts, draft_s: float) -> None:
+    def _reply(self, client: Client, asks: Draft, drafts: Drafts, draft_s: float) -> None:
         if not drafts.is_finite.all():
             logger.warning("features of a verifier gave drafts that are not finite numbers")
-            refused = list(compress(items, ~drafts.is_finite))
-            self._refuse(client, refused)
-            for item in refused:
-                self.contexts.distrust(client.key(item.uid))
-            items = list(compress(items, drafts.is_finite))
+            refused = asks.uids[~drafts.is_finite]
+            self._refuse(client, refused, asks.rounds[~drafts.is_finite])
+            for uid in refused.tolist():
+                self.contexts.distrust(client.key(uid))
+            if not drafts.is_finite.any():
+                return
+            asks = Draft(asks.numbers[:, drafts.is_finite], asks.temperatures[drafts.is_finite])
             drafts = drafts.rows(drafts.is_finite)
-        if not items:
-            return
-        self.counters.num_blocks += len(items)
-        num_proposals = max(item.num_proposals for item in items)
-        is_greedy = all(item.temperature == 0.0 for item in items)
+        self.counters.num_blocks += len(asks)
+        num_proposals = int(asks.num_proposals.max())
+        is_greedy = not asks.temperatures.any()
         client.send(
             Proposals(
-                uids=[item.uid for item in items],
-                rounds=[item.round for item in items],
+                uids=asks.uids,
+                rounds=asks.rounds,
                 tokens=drafts.tokens[:, :num_proposals],
                 candidates=None if is_greedy else drafts.candidates[:, :num_proposals],
                 probs=None if is_greedy else drafts.probs[:, :num_proposals],
@@ -278,10 +288,9 @@ class DrafterLoop:
             )
         )
 
-    def _refuse(self, client: Client, items: Sequence[DraftItem]) -> None:
-        if items:
-            self.counters.num_busy += len(items)
-            client.send(Busy([item.uid for item in items], [item.round for item in items]))
+    def _refuse(self, client: Client, uids: Int64Array, rounds: Int64Array) -> None:
+        self.counters.num_busy += len(uids)
+        client.send(Busy(uids, rounds))
 
     def _forget(self, key: RequestKey, more_page_keys: Sequence[PageKey] = ()) -> None:
         self.contexts.close(key, more_page_keys)

@@ -16,7 +16,7 @@ from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
-from dspine_cluster.transport.messages import DraftItem, Float32Array, Int32Array, UInt8Array
+from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Int64Array, UInt8Array
 from dspine_cluster.types import PAGE_TOKENS
 
 _INGEST_TOKENS = 2048
@@ -35,14 +35,6 @@ class Arrival:
     """Position of each row."""
     slots: Sequence[int]
     """Where each row belongs."""
-
-
-@dataclass(slots=True)
-class Block:
-    """A block to draft."""
-
-    item: DraftItem
-    context: UsableContext
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +78,17 @@ class DraftRunner:
         """Draft once, so that the first request pays for no initialisation, and record graphs on a GPU."""
         rows = np.zeros((PAGE_TOKENS, self.config.hidden_size * self._dtype.itemsize), np.uint8)
         self.ingest([Arrival(rows, self._dtype, range(PAGE_TOKENS), range(PAGE_TOKENS))])
-        item = DraftItem(0, 0, 0, PAGE_TOKENS, self.config.num_proposals, 1.0, None, 0)
-        self.draft([Block(item, UsableContext(0, 0, [0]))])
+        ask = Draft.of(
+            uids=[0],
+            rounds=[0],
+            anchors=[0],
+            positions=[PAGE_TOKENS],
+            num_proposals=[self.config.num_proposals],
+            output_indices=[0],
+            seeds=[None],
+            temperatures=[1.0],
+        )
+        self.draft(ask, [UsableContext(0, 0, [0])])
         if self._graphs is not None:
             self._graphs.warm_up()
 
@@ -111,19 +112,19 @@ class DraftRunner:
             self._pool.write(places[1], keys, values)
 
     @torch.inference_mode()
-    def draft(self, blocks: Sequence[Block]) -> Drafts:
-        """Draft all blocks in one batch."""
-        items = [block.item for block in blocks]
+    def draft(self, asks: Draft, contexts: Sequence[UsableContext]) -> Drafts:
+        """Draft all blocks in one batch, each with its context."""
+        has_seed = asks.has_seed != 0
         sampling = DraftSampling(
-            temperature=torch.tensor([item.temperature for item in items], device=self._device),
-            seeds=self._longs([item.seed or 0 for item in items]),
-            has_seed=torch.tensor([item.seed is not None for item in items], device=self._device),
-            output_index=self._longs([item.output_index for item in items]),
+            temperature=torch.from_numpy(asks.temperatures.astype(np.float32)).to(self._device),
+            seeds=self._longs(asks.seeds),
+            has_seed=torch.from_numpy(has_seed).to(self._device),
+            output_index=self._longs(asks.output_indices),
             generator=self._generator,
-            is_greedy=all(item.temperature == 0 for item in items),
-            is_unseeded=all(item.seed is None for item in items),
+            is_greedy=not asks.temperatures.any(),
+            is_unseeded=not has_seed.any(),
         )
-        output = self._drafter.walk(*self._candidates(blocks), sampling)
+        output = self._drafter.walk(*self._candidates(asks, contexts), sampling)
         is_finite = output.probs.isfinite().flatten(1).all(1) & output.confidence.isfinite().all(1)
         return Drafts(
             tokens=output.tokens.int().numpy(force=True),
@@ -133,20 +134,17 @@ class DraftRunner:
             is_finite=is_finite.numpy(force=True),
         )
 
-    def _candidates(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
+    def _candidates(self, asks: Draft, contexts: Sequence[UsableContext]) -> tuple[Tensor, Tensor]:
         if self._graphs is not None:
+            anchors, positions = asks.anchors.tolist(), asks.positions.tolist()
             places = [
-                DraftPlace(
-                    b.item.anchor, b.item.position, b.context.pages, b.context.first_page, b.context.start
-                )
-                for b in blocks
+                DraftPlace(anchor, position, context.pages, context.first_page, context.start)
+                for anchor, position, context in zip(anchors, positions, contexts, strict=True)
             ]
             if (found := self._graphs.candidates(places)) is not None:
                 return found
         return self._drafter.candidates(
-            self._longs([block.item.anchor for block in blocks]),
-            self._longs([block.item.position for block in blocks]),
-            self._context([block.context for block in blocks]),
+            self._longs(asks.anchors), self._longs(asks.positions), self._context(contexts)
         )
 
     def _features(self, arrival: Arrival) -> Tensor:
@@ -161,11 +159,11 @@ class DraftRunner:
             key_pages=self._pool.keys,
             value_pages=self._pool.values,
             page_table=torch.from_numpy(table).to(self._device),
-            first_pages=self._longs([context.first_page for context in contexts]),
-            starts=self._longs([context.start for context in contexts]),
+            first_pages=self._longs(np.array([context.first_page for context in contexts])),
+            starts=self._longs(np.array([context.start for context in contexts])),
         )
 
-    def _longs(self, values: list[int]) -> Tensor:
+    def _longs(self, values: Int64Array) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
 
 

@@ -13,7 +13,7 @@ from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import DraftItem, Float32Array, Int32Array, Opened, Proposals
+from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Opened, Proposals
 from dspine_cluster.types import SamplingParams
 
 _REMEMBERED_ASKS = 64
@@ -131,19 +131,19 @@ class Attachment:
         return self.sent.covers(start, end)
 
 
-def draft_item(session: Session, num_proposals: int) -> DraftItem:
-    """What a drafter is asked for after the session's anchor."""
-    request, tokens = session.request, session.tokens
-    sampling, position = request.sampling, len(tokens) - 1
-    return DraftItem(
-        session.uid,
-        session.round,
-        tokens[position],
-        position,
-        num_proposals,
-        sampling.temperature,
-        sampling.seed,
-        position + 1 - len(request.prompt_ids),  # the output position of the first proposal
+def draft_of(wanted: Sequence[tuple[Session, int]]) -> Draft:
+    """Ask for that many proposals after each session's anchor."""
+    sessions = [session for session, _ in wanted]
+    samplings = [session.request.sampling for session in sessions]
+    return Draft.of(
+        uids=[session.uid for session in sessions],
+        rounds=[session.round for session in sessions],
+        anchors=[session.tokens[-1] for session in sessions],
+        positions=[len(session.tokens) - 1 for session in sessions],
+        num_proposals=[num_proposals for _, num_proposals in wanted],
+        output_indices=[session.num_output for session in sessions],
+        seeds=[sampling.seed for sampling in samplings],
+        temperatures=[sampling.temperature for sampling in samplings],
     )
 
 

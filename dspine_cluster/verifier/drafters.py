@@ -14,8 +14,6 @@ from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
     KEY_BYTES,
     Busy,
-    Draft,
-    DraftItem,
     Message,
     Need,
     Opened,
@@ -26,7 +24,7 @@ from dspine_cluster.verifier.attachments import (
     DraftedBlock,
     Fallback,
     Link,
-    draft_item,
+    draft_of,
     read_blocks,
 )
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
@@ -201,20 +199,20 @@ class Drafters:
         lost = self._sender.flush()
         for link in lost:
             self._links.drop(link, report=True)
-        items: dict[str, list[DraftItem]] = {link.endpoint: [] for link in self._links.all}
+        asked: dict[str, list[tuple[Session, int]]] = {link.endpoint: [] for link in self._links.all}
         again: list[tuple[Session, int]] = []
         for attachment, num_proposals in found:
             if lost and attachment.link in lost:
                 again.append((attachment.session, num_proposals))
                 continue
             attached.append(attachment)
-            if self._sender.has_tail(attachment) and attachment.link.endpoint in items:
+            if self._sender.has_tail(attachment) and attachment.link.endpoint in asked:
                 attachment.note_asked(now_s)
-                items[attachment.link.endpoint].append(draft_item(attachment.session, num_proposals))
+                asked[attachment.link.endpoint].append((attachment.session, num_proposals))
         for link in self._links.all:
-            if items[link.endpoint]:
-                self._links.send(link, Draft(items[link.endpoint]))
-        return again, sum(map(len, items.values()))
+            if asked[link.endpoint]:
+                self._links.send(link, draft_of(asked[link.endpoint]))
+        return again, sum(map(len, asked.values()))
 
     def _send(self, attachment: Attachment, send: Callable[[Attachment], None]) -> bool:
         """Whether the drafter is still there after `send`."""
@@ -230,7 +228,7 @@ class Drafters:
             case Proposals():
                 self._take_proposals(link, message)
             case Busy():
-                for uid, number in zip(message.uids, message.rounds, strict=True):
+                for uid, number in zip(message.uids.tolist(), message.rounds.tolist(), strict=True):
                     attachment = link.attachments.get(uid)
                     if attachment is not None and attachment.asked_round == number:
                         attachment.refusal = Fallback.BUSY
@@ -252,7 +250,7 @@ class Drafters:
         oldest_ask_s = inf
         rows: list[int] = []
         present: list[Attachment] = []
-        for row, (uid, number) in enumerate(zip(message.uids, message.rounds, strict=True)):
+        for row, (uid, number) in enumerate(zip(message.uids.tolist(), message.rounds.tolist(), strict=True)):
             attachment = link.attachments.get(uid)
             if attachment is None or (asked_at_s := attachment.asked_at_s.get(number)) is None:
                 continue

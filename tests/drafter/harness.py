@@ -15,8 +15,6 @@ from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.local import pair
 from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
-    Draft,
-    DraftItem,
     Features,
     Hello,
     Message,
@@ -25,6 +23,7 @@ from dspine_cluster.transport.messages import (
     Proposals,
     UInt8Array,
 )
+from tests.drafts import DraftItem, draft_of
 from tests.models.drafter_cases import (
     Block,
     anchors_of,
@@ -112,4 +111,4 @@ class LoopBench:
             if block.position > block.start:
                 messages.append(features_of(block, uid, block.start, block.position))
         items = [item_of(block, uid, **changes) for uid, block in enumerate(blocks)]
-        return self.turn(verifier, *messages, Draft(items))
+        return self.turn(verifier, *messages, draft_of(items))

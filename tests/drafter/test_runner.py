@@ -8,8 +8,9 @@ import torch
 
 from dspine_cluster.core.draft_context import UsableContext
 from dspine_cluster.drafter import runner as runner_module
-from dspine_cluster.drafter.runner import Arrival, Block, DraftRunner
+from dspine_cluster.drafter.runner import Arrival, DraftRunner
 from tests.drafter.harness import expected_output, item_of, raw_rows
+from tests.drafts import draft_of
 from tests.models.drafter_cases import random_block, random_drafter, small_config
 
 PAGES = [5, 2, 4]
@@ -28,7 +29,7 @@ def test_features_are_projected_in_pieces_as_they_are_whole(monkeypatch: pytest.
             Arrival(rows[:25], torch.float32, range(25), SLOTS[:25]),
         ]
     )
-    drafts = runner.draft([Block(item_of(block, 1), UsableContext(0, 0, PAGES))])
+    drafts = runner.draft(draft_of([item_of(block, 1)]), [UsableContext(0, 0, PAGES)])
     expected = expected_output(drafter, block, item_of(block, 1))
     assert drafts.tokens.tolist() == expected.tokens.tolist()
     np.testing.assert_allclose(drafts.confidence, expected.confidence.numpy(), atol=1e-5)
@@ -42,7 +43,7 @@ def test_of_rows_for_the_same_slot_the_last_is_kept() -> None:
     runner.ingest(
         [Arrival(raw_rows(block.features), torch.float32, range(16), SLOTS[:16]) for block in (old, new)]
     )
-    drafts = runner.draft([Block(item_of(new, 1), UsableContext(0, 0, PAGES[:1]))])
+    drafts = runner.draft(draft_of([item_of(new, 1)]), [UsableContext(0, 0, PAGES[:1])])
     assert drafts.tokens.tolist() == expected_output(drafter, new, item_of(new, 1)).tokens.tolist()
 
 
@@ -52,5 +53,5 @@ def test_nothing_to_ingest_is_fine_and_warming_up_leaves_no_trace() -> None:
     runner.warm_up()
     runner.ingest([])
     block = random_block(drafter.config, 0)
-    drafts = runner.draft([Block(item_of(block, 1), UsableContext(0, 0, []))])
+    drafts = runner.draft(draft_of([item_of(block, 1)]), [UsableContext(0, 0, [])])
     assert drafts.tokens.tolist() == expected_output(drafter, block, item_of(block, 1)).tokens.tolist()

@@ -19,9 +19,10 @@ from dspine_cluster.drafter.service import DrafterService, num_pool_pages
 from dspine_cluster.errors import ChannelClosedError, ChannelError, ConfigError, EngineStoppedError
 from dspine_cluster.models.drafter_weights import read_drafter_config
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Close, Draft, Message, Need, Open, Opened, Proposals, join_keys
+from dspine_cluster.transport.messages import Close, Message, Need, Open, Opened, Proposals, join_keys
 from dspine_cluster.transport.socket import connect, parse_endpoint
 from tests.drafter.harness import DRAFTER, VERIFIER, assert_proposals, features_of, item_of
+from tests.drafts import draft_of
 from tests.models.drafter_cases import random_block, random_drafter, small_config
 
 SECRET = "a secret of an application"
@@ -84,7 +85,7 @@ def test_each_endpoint_answers_drafts(start: Callable[[], DrafterService], numbe
     assert channel.peer == DRAFTER
     drafter = random_drafter(small_config())
     block = random_block(drafter.config, 50)
-    proposals = ask(channel, Open(1), features_of(block, 1, 0, 50), Draft([item_of(block, 1)]))
+    proposals = ask(channel, Open(1), features_of(block, 1, 0, 50), draft_of([item_of(block, 1)]))
     assert isinstance(proposals, Proposals)
     assert_proposals(proposals, 0, drafter, block, item_of(block, 1))
     stats = service.stats()
@@ -105,7 +106,7 @@ def test_many_verifiers_are_served_at_the_same_time(start: Callable[[], DrafterS
             for uid in range(5):
                 block = random_block(drafter.config, 20 + uid, seed=number)
                 answer = ask(
-                    channel, Open(uid), features_of(block, uid, 0, 20 + uid), Draft([item_of(block, uid)])
+                    channel, Open(uid), features_of(block, uid, 0, 20 + uid), draft_of([item_of(block, uid)])
                 )
                 assert isinstance(answer, Proposals)
                 assert_proposals(answer, 0, drafter, block, item_of(block, uid))
@@ -139,7 +140,7 @@ def test_stopping_ends_channels_and_health_and_frees_the_endpoints(
     assert list(folder.iterdir()) == []
     again = start()
     item = item_of(random_block(small_config(), 5), 1)
-    assert ask(open_channel(again.endpoints[0]), Open(1), Draft([item])) == Need(1, 0, 5)
+    assert ask(open_channel(again.endpoints[0]), Open(1), draft_of([item])) == Need(1, 0, 5)
 
 
 def test_an_endpoint_that_cannot_be_had_stops_everything(
@@ -162,7 +163,7 @@ def test_the_built_in_pair_is_loaded_and_drafts(config: DrafterServiceConfig) ->
         shape = read_drafter_config(miniature.folder("dspine"))
         block = random_block(shape, 30)
         item = item_of(block, 1, num_proposals=shape.num_proposals, temperature=1.0)
-        answer = ask(channel, Open(1), features_of(block, 1, 0, 30), Draft([item]))
+        answer = ask(channel, Open(1), features_of(block, 1, 0, 30), draft_of([item]))
         assert isinstance(answer, Proposals)
         assert answer.tokens.shape == (1, shape.num_proposals)
         channel.close()
@@ -214,7 +215,7 @@ def test_a_report_tells_open_requests_and_an_end(start: Callable[[], DrafterServ
     assert service.take_report() == ReplicaReport(ReplicaLoad())
     channel = open_channel(service.endpoints[0])
     block = random_block(small_config(), 50)
-    ask(channel, Open(1, join_keys(KEYS)), features_of(block, 1, 0, 50), Draft([item_of(block, 1)]))
+    ask(channel, Open(1, join_keys(KEYS)), features_of(block, 1, 0, 50), draft_of([item_of(block, 1)]))
     report = service.take_report()
     assert report.load.running_requests == 1
     added = set(report.added)

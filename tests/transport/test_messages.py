@@ -10,7 +10,7 @@ import pytest
 from dspine_cluster.transport.messages import (
     Busy,
     Close,
-    DraftItem,
+    Draft,
     FeatureBatch,
     Features,
     Need,
@@ -24,8 +24,8 @@ from dspine_cluster.transport.messages import (
 
 def proposals(**changes: Any) -> Proposals:
     fields: dict[str, Any] = {
-        "uids": [1, 2],
-        "rounds": [5, 6],
+        "uids": np.array([1, 2]),
+        "rounds": np.array([5, 6]),
         "tokens": np.zeros((2, 3), np.int32),
         "candidates": np.zeros((2, 3, 4), np.int32),
         "probs": np.full((2, 3, 4), 0.25, np.float32),
@@ -42,7 +42,12 @@ def test_greedy_proposals_may_leave_out_the_distribution() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"rounds": [5]},
+        {"rounds": np.array([5])},
+        {"rounds": np.array([5, -1])},
+        {"rounds": np.array([5, 2**40])},
+        {"uids": np.array([1, -2])},
+        {"uids": np.array([1, 2], np.int32)},
+        {"uids": np.array([[1, 2]]), "rounds": np.array([[5, 6]])},
         {"tokens": np.zeros((3, 3), np.int32)},
         {"tokens": np.zeros((2, 3), np.int64)},
         {"confidence": np.ones((2, 2), np.float32)},
@@ -120,10 +125,80 @@ def test_features_know_their_end_and_their_cost() -> None:
     assert (features.end, features.num_bytes) == (37, 40)
 
 
+def draft(**changes: Any) -> Draft:
+    columns: dict[str, Any] = {
+        "uids": [1, 2],
+        "rounds": [5, 6],
+        "anchors": [7, 8],
+        "positions": [3, 4],
+        "num_proposals": [15, 1],
+        "output_indices": [0, 2],
+        "seeds": [None, -9],
+        "temperatures": [0.0, 0.5],
+    }
+    return Draft.of(**{**columns, **changes})
+
+
+def test_a_draft_gives_its_columns_back() -> None:
+    asked = draft()
+    assert len(asked) == 2
+    assert asked.uids.tolist() == [1, 2]
+    assert asked.rounds.tolist() == [5, 6]
+    assert asked.anchors.tolist() == [7, 8]
+    assert asked.positions.tolist() == [3, 4]
+    assert asked.num_proposals.tolist() == [15, 1]
+    assert asked.output_indices.tolist() == [0, 2]
+    assert (asked.has_seed.tolist(), asked.seeds.tolist()) == ([0, 1], [0, -9])
+    assert asked.temperatures.tolist() == [0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("uids", [1, -1]),
+        ("rounds", [-1, 5]),
+        ("rounds", [5, 2**40]),
+        ("anchors", [-1, 0]),
+        ("anchors", [0, 2**31]),
+        ("positions", [0, -1]),
+        ("positions", [2**40, 0]),
+        ("num_proposals", [0, 1]),
+        ("num_proposals", [1, 4097]),
+        ("output_indices", [0, -1]),
+        ("output_indices", [2**40, 0]),
+    ],
+)
+def test_a_draft_with_a_number_out_of_range_is_refused_by_name(name: str, values: list[int]) -> None:
+    with pytest.raises(ValueError, match=f"{name} must lie in"):
+        draft(**{name: values})
+
+
 @pytest.mark.parametrize("temperature", [-1.0, float("nan"), float("inf")])
 def test_an_impossible_temperature_is_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature"):
-        DraftItem(1, 0, 7, 3, 15, temperature, None, 0)
+        draft(temperatures=[0.0, temperature])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "temperatures"),
+    [
+        (np.ones((7, 2), np.int64), np.zeros(2)),
+        (np.ones((8, 2), np.int32), np.zeros(2)),
+        (np.ones(8, np.int64), np.zeros(1)),
+        (np.ones((8, 0), np.int64), np.zeros(0)),
+        (np.ones((8, (1 << 16) + 1), np.int64), np.zeros((1 << 16) + 1)),
+        (np.ones((8, 2), np.int64), np.zeros(1)),
+        (np.ones((8, 2), np.int64), np.zeros((2, 1))),
+        (np.ones((8, 2), np.int64), np.zeros(2, np.float32)),
+        (np.full((8, 2), 2), np.zeros(2)),
+    ],
+    ids=["rows", "dtype", "flat", "empty", "many", "few", "table", "float32", "has_seed"],
+)
+def test_a_draft_whose_columns_are_not_what_they_should_be_is_refused(
+    numbers: Any, temperatures: Any
+) -> None:
+    with pytest.raises(ValueError, match="must"):
+        Draft(numbers, temperatures)
 
 
 def test_an_empty_range_cannot_be_needed() -> None:
@@ -133,7 +208,7 @@ def test_an_empty_range_cannot_be_needed() -> None:
 
 def test_busy_names_a_round_for_each_request() -> None:
     with pytest.raises(ValueError, match="rounds"):
-        Busy([1, 2], [3])
+        Busy(np.array([1, 2]), np.array([3]))
 
 
 def test_page_keys_travel_joined() -> None:

@@ -254,8 +254,8 @@ def proposals(num_requests: int) -> Proposals:
     """Proposals of 15 tokens with 16 candidates each: about 2 KB a request."""
     shape = (num_requests, 15)
     return Proposals(
-        list(range(num_requests)),
-        [0] * num_requests,
+        np.arange(num_requests),
+        np.zeros(num_requests, np.int64),
         np.zeros(shape, np.int32),
         np.zeros((*shape, 16), np.int32),
         np.zeros((*shape, 16), np.float32),

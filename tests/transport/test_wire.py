@@ -19,9 +19,9 @@ from dspine_cluster.transport.messages import (
     Busy,
     Close,
     Draft,
-    DraftItem,
     FeatureBatch,
     Features,
+    Int64Array,
     Message,
     Need,
     Open,
@@ -35,17 +35,31 @@ LIMITS = ChannelLimits()
 
 uids = st.integers(0, 2**63 - 1)
 positions = st.integers(0, 2**40 - 1)
-items = st.builds(
-    DraftItem,
-    uid=uids,
-    round=positions,
-    anchor=st.integers(0, 2**31 - 1),
-    position=positions,
-    num_proposals=st.integers(1, 16),
-    temperature=st.floats(0, 100),
-    seed=st.none() | st.integers(-(2**63), 2**63 - 1),
-    output_index=positions,
-)
+
+
+def columns_of(elements: st.SearchStrategy[int], length: int) -> st.SearchStrategy[Int64Array]:
+    return npst.arrays(np.int64, length, elements=elements)
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Draft:
+    R = draw(st.integers(1, 4))
+    return Draft.of(
+        uids=draw(columns_of(uids, R)),
+        rounds=draw(columns_of(positions, R)),
+        anchors=draw(columns_of(st.integers(0, 2**31 - 1), R)),
+        positions=draw(columns_of(positions, R)),
+        num_proposals=draw(columns_of(st.integers(1, 16), R)),
+        output_indices=draw(columns_of(positions, R)),
+        seeds=draw(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=R, max_size=R)),
+        temperatures=draw(npst.arrays(np.float64, R, elements=st.floats(0, 100))),
+    )
+
+
+@st.composite
+def busy(draw: st.DrawFn) -> Busy:
+    R = draw(st.integers(0, 3))
+    return Busy(draw(columns_of(uids, R)), draw(columns_of(positions, R)))
 
 
 @st.composite
@@ -55,8 +69,8 @@ def proposals(draw: st.DrawFn) -> Proposals:
     ids = st.integers(0, 2**31 - 1)
     has_distribution = draw(st.booleans())
     return Proposals(
-        draw(st.lists(uids, min_size=R, max_size=R)),
-        draw(st.lists(positions, min_size=R, max_size=R)),
+        draw(columns_of(uids, R)),
+        draw(columns_of(positions, R)),
         draw(npst.arrays(np.int32, (R, P), elements=ids)),
         draw(npst.arrays(np.int32, (R, P, K), elements=ids)) if has_distribution else None,
         draw(npst.arrays(np.float32, (R, P, K), elements=probabilities)) if has_distribution else None,
@@ -90,16 +104,12 @@ frames: st.SearchStrategy[Frame] = st.one_of(
         Features, uids, positions, npst.arrays(np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 9)))
     ),
     feature_batches(),
-    st.builds(Draft, st.lists(items, min_size=1, max_size=4)),
+    drafts(),
     proposals(),
     st.integers(0, 1000).flatmap(
         lambda start: st.builds(Need, uids, st.just(start), st.integers(start + 1, 2000))
     ),
-    st.integers(0, 3).flatmap(
-        lambda n: st.builds(
-            Busy, st.lists(uids, min_size=n, max_size=n), st.lists(positions, min_size=n, max_size=n)
-        )
-    ),
+    busy(),
     st.builds(Credit, uids),
 )
 
@@ -168,6 +178,39 @@ def test_a_damaged_frame_is_read_as_something_valid_or_raises_a_channel_error(
         feed(small_decoder(), bytes(damaged))
 
 
+@given(drafts() | busy() | proposals(), st.data())
+@settings(deadline=None)
+def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_error(
+    frame: Frame, data: st.DataObject
+) -> None:
+    whole = as_bytes(frame)
+    (header_bytes, payload_bytes) = struct.unpack_from("<II", whole)
+    columns = data.draw(st.binary(min_size=payload_bytes, max_size=payload_bytes))
+    try:
+        (decoded,) = feed(small_decoder(), whole[: 8 + header_bytes] + columns)
+    except ChannelError:
+        return
+    if isinstance(decoded, Draft):
+        assert (decoded.num_proposals >= 1).all()
+        assert (decoded.anchors < 2**31).all()
+        assert np.isfinite(decoded.temperatures).all()
+        assert (decoded.numbers[:7] >= 0).all()
+    elif isinstance(decoded, Busy | Proposals):
+        assert len(decoded.uids) == len(decoded.rounds)
+        assert (decoded.uids >= 0).all()
+        assert ((decoded.rounds >= 0) & (decoded.rounds < 2**40)).all()
+    if isinstance(decoded, Proposals):
+        assert (decoded.confidence >= 0).all()
+        assert decoded.probs is None or (decoded.probs >= 0).all()
+
+
+def test_what_was_decoded_lies_in_the_bytes_that_came() -> None:
+    (decoded,) = feed(small_decoder(), as_bytes(Busy(np.array([1, 2]), np.array([3, 4]))))
+    assert isinstance(decoded, Busy)
+    assert decoded.uids.base is not None
+    assert np.shares_memory(decoded.uids.base, decoded.rounds.base)
+
+
 def frame_of(header: object, payload: bytes = b"") -> bytes:
     packed = msgspec.msgpack.encode(header)
     return struct.pack("<II", len(packed), len(payload)) + packed + payload
@@ -188,7 +231,13 @@ FEATURES: dict[str, Any] = {"type": "features", "uid": 1, "start": 0}
         frame_of({"type": "close", "uid": -1}),
         frame_of({"type": "close", "uid": 1, "more": 1}),
         frame_of({"type": "close", "uid": 1}, b"more"),
-        frame_of({"type": "draft", "items": []}),
+        frame_of({"type": "draft", "numbers": [8, 0], "temperatures": [0]}),
+        frame_of({"type": "draft", "numbers": [8, 1], "temperatures": [1]}, bytes(64)),
+        frame_of({"type": "draft", "numbers": [9, 1], "temperatures": [0]}, bytes(72)),
+        frame_of({"type": "draft", "numbers": [8, 1], "temperatures": [1]}, bytes(72)),
+        frame_of({"type": "draft", "numbers": [8, 1], "temperatures": [1]}, b"\xff" * 72),
+        frame_of({"type": "busy", "uids": [1], "rounds": [1]}, b"\xff" * 16),
+        frame_of({"type": "busy", "uids": [1], "rounds": [0]}, bytes(8)),
         frame_of({**FEATURES, "rows": [2, 3]}, b"12345"),
         frame_of({**FEATURES, "rows": [2, 3]}, b"1234567"),
         frame_of({**FEATURES, "rows": [2**62, 2**62]}, b"12345"),

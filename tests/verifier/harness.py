@@ -28,7 +28,6 @@ from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
     Close,
     Draft,
-    DraftItem,
     FeatureBatch,
     Features,
     Hello,
@@ -39,6 +38,7 @@ from dspine_cluster.transport.messages import (
 )
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+from tests.drafts import DraftItem, column, items_of
 
 VOCAB_SIZE = 300
 EOS = 299
@@ -148,7 +148,7 @@ class ScriptedChannel:
             case Close():
                 del self.positions[message.uid]
             case Draft():
-                for item in message.items:
+                for item in items_of(message):
                     assert item.position == 0 or item.position - 1 in self.positions[item.uid]
                     self._answer(item)
         return True
@@ -160,7 +160,9 @@ class ScriptedChannel:
         row = np.asarray(tokens, dtype=np.int32)[None]
         q = np.ones((*row.shape, 1), dtype=np.float32)
         ones = np.ones(row.shape, dtype=np.float32)
-        self._inbox.append(Proposals([item.uid], [item.round], row, row[..., None], q, ones, 0.001))
+        self._inbox.append(
+            Proposals(column(item.uid), column(item.round), row, row[..., None], q, ones, 0.001)
+        )
 
     def receive(self) -> list[Message]:
         if self.is_lost and not self._inbox:

@@ -7,6 +7,7 @@ from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.messages import Draft, Features, Message, Proposals
 from dspine_cluster.types import SamplingParams
 from dspine_cluster.verifier.attachments import Fallback, read_blocks
+from tests.drafts import column
 from tests.verifier.harness import (
     LoopHarness,
     ScriptedChannel,
@@ -23,8 +24,8 @@ def proposals(candidates: list[int], probs: list[float]) -> Proposals:
     """Two proposals for one request, with the same candidates each."""
     shape = (1, 2, len(candidates))
     return Proposals(
-        uids=[1],
-        rounds=[1],
+        uids=column(1),
+        rounds=column(1),
         tokens=np.full((1, 2), PROPOSED, np.int32),
         candidates=np.broadcast_to(np.asarray(candidates, np.int32), shape),
         probs=np.broadcast_to(np.asarray(probs, np.float32), shape),

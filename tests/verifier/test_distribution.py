@@ -16,8 +16,9 @@ from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.transport.messages import DraftItem, Proposals
+from dspine_cluster.transport.messages import Proposals
 from dspine_cluster.types import SamplingParams
+from tests.drafts import DraftItem, column
 from tests.verifier.harness import (
     MASK,
     LoopHarness,
@@ -94,7 +95,7 @@ class NoisyDrafter(ScriptedChannel):
         tokens = self._candidates[picks][None]
         confidence = q[range(15), picks][None] if self._tells_drawn else q.max(-1)[None]
         self._inbox.append(
-            Proposals([item.uid], [item.round], tokens, candidates, q[None], confidence, 0.001)
+            Proposals(column(item.uid), column(item.round), tokens, candidates, q[None], confidence, 0.001)
         )
 
     def _distributions(self, item: DraftItem) -> Float64Array:
@@ -115,8 +116,8 @@ class GoodDrafter(NoisyDrafter):
         self._candidates = np.array([token for token, _ in masses.most_common(16)], dtype=np.int32)
         self._shares = np.full((NUM_TOKENS + 15, 16), 1 / 16)
         for place in range(NUM_TOKENS):
-            for column, token in enumerate(self._candidates):
-                self._shares[place, column] = sum(p for t, p in exact.items() if t[place] == token)
+            for index, token in enumerate(self._candidates):
+                self._shares[place, index] = sum(p for t, p in exact.items() if t[place] == token)
 
     def _distributions(self, item: DraftItem) -> Float64Array:
         q = self._shares[item.output_index :][:15] * self._random.gamma(4.0, size=(15, 16))

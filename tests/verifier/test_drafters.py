@@ -12,7 +12,6 @@ from dspine_cluster.transport.messages import (
     Busy,
     Close,
     Draft,
-    DraftItem,
     Features,
     Message,
     Need,
@@ -21,6 +20,7 @@ from dspine_cluster.transport.messages import (
 )
 from dspine_cluster.types import SamplingParams
 from dspine_cluster.verifier.attachments import Fallback
+from tests.drafts import DraftItem, column
 from tests.verifier.harness import (
     VOCAB_SIZE,
     LoopHarness,
@@ -163,7 +163,7 @@ def test_a_busy_drafter_costs_one_plain_round(target: TargetModel, expected: lis
         def _answer(self, item: DraftItem) -> None:
             if self.refused < 3:
                 self.refused += 1
-                self._inbox.append(Busy([item.uid], [item.round]))
+                self._inbox.append(Busy(column(item.uid), column(item.round)))
             else:
                 super()._answer(item)
 
@@ -312,7 +312,7 @@ def test_a_drafter_that_hides_its_distribution_is_dropped(target: TargetModel) -
         def _answer(self, item: DraftItem) -> None:
             row = np.zeros((1, 15), dtype=np.int32)
             ones = np.ones((1, 15), dtype=np.float32)
-            self._inbox.append(Proposals([item.uid], [item.round], row, None, None, ones, 0.0))
+            self._inbox.append(Proposals(column(item.uid), column(item.round), row, None, None, ones, 0.0))
 
     harness = LoopHarness(target, channel=Hiding(lambda item: None))
     harness.generate([make_request(PROMPTS[0], sampling=SamplingParams(temperature=1.0))])
@@ -358,4 +358,4 @@ def test_all_drafts_of_a_round_go_out_in_one_message(target: TargetModel, expect
     channel = Recorder(expected)
     run(LoopHarness(target, channel=channel))
     first = next(m for m, _ in channel.sent if isinstance(m, Draft))
-    assert len(first.items) == len(PROMPTS)
+    assert len(first) == len(PROMPTS)

@@ -19,8 +19,8 @@ from dspine_cluster.core.verify_length import (
 )
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.transport.messages import DraftItem
 from dspine_cluster.types import FinishReason, GenerateRequest, SamplingParams
+from tests.drafts import DraftItem
 from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import (
     EOS,

@@ -57,7 +57,7 @@ class SlowChannel(ScriptedChannel):
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         sent = super().send(message, bulk=bulk)
         if isinstance(message, Draft):
-            self.asked.append((self._clock(), [item.uid for item in message.items]))
+            self.asked.append((self._clock(), message.uids.tolist()))
             self._drafting += [
                 (self._clock() + self._draft_s, structs.replace(answer, draft_s=self._draft_s))
                 for answer in self._inbox

@@ -10,8 +10,8 @@ import pytest
 
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.transport.messages import DraftItem
 from dspine_cluster.types import GenerateRequest, SamplingParams
+from tests.drafts import DraftItem
 from tests.verifier.conversations import Conversation, random_message
 from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import (

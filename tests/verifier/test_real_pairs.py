@@ -229,7 +229,7 @@ class CountingChannel(DrivenChannel):
 
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         self.num_feature_bytes += message.num_bytes if isinstance(message, Features) else 0
-        self.drafted |= {item.uid for item in message.items} if isinstance(message, Draft) else set()
+        self.drafted |= set(message.uids.tolist()) if isinstance(message, Draft) else set()
         return super().send(message, bulk=bulk)
 
 

@@ -57,7 +57,7 @@ class Drafter(ScriptedChannel):
     @property
     def num_drafted(self) -> int:
         """Requests that it was asked to draft for."""
-        return len({item.uid for m, _ in self.sent if isinstance(m, Draft) for item in m.items})
+        return len({uid for m, _ in self.sent if isinstance(m, Draft) for uid in m.uids.tolist()})
 
     def send(self, message: Message, *, bulk: bool = False) -> bool:
         self.steps[-1].append((message, bulk))
@@ -168,7 +168,7 @@ class Worker(Drafter):
         sent = super().send(message, bulk=bulk)
         for answer in self._inbox:
             if isinstance(answer, Proposals):
-                self._batches[-1].answers[answer.uids[0]] = answer
+                self._batches[-1].answers[int(answer.uids[0])] = answer
             else:
                 self._opened.append((self._free_at_s, answer))
         self._inbox.clear()
@@ -233,12 +233,12 @@ def test_the_last_features_come_first_and_the_rest_follows_until_all_are_there(t
             message
             for message, _ in second.sent
             if (isinstance(message, Features) and message.uid == uid)
-            or (isinstance(message, Draft) and uid in [item.uid for item in message.items])
+            or (isinstance(message, Draft) and uid in message.uids)
         ]
         draft_at = next(i for i, message in enumerate(order) if isinstance(message, Draft))
         draft = order[draft_at]
         assert isinstance(draft, Draft)
-        anchor = next(item.position for item in draft.items if item.uid == uid)
+        anchor = int(draft.positions[draft.uids == uid][0])
         before = {p for m in order[:draft_at] if isinstance(m, Features) for p in range(m.start, m.end)}
         tail = set(range(max(0, anchor - TAIL_TOKENS), anchor))
         assert tail <= before
