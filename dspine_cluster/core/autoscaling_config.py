@@ -1,0 +1,90 @@
+"""Settings of autoscaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dspine_cluster.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLimits:
+    """How many replicas one deployment may have, and how fast their number may change."""
+
+    min_replicas: int = 1
+    max_replicas: int = 64
+    max_step_up: int = 8
+    """Replicas added at once; more where half of the present number is more."""
+    max_step_down: int = 2
+    """Replicas taken away at once."""
+    up_cooldown_s: float = 5.0
+    """Between an increase and the next."""
+    down_cooldown_s: float = 15.0
+    """Between any change and a decrease."""
+    down_hold_s: float = 60.0
+    """A decrease goes to the largest number that was needed in this time."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
+            raise ConfigError("0 <= min_replicas <= max_replicas and 1 <= max_replicas must hold")
+        if self.max_step_up < 1 or self.max_step_down < 1:
+            raise ConfigError("max_step_up and max_step_down must be at least 1")
+        if min(self.up_cooldown_s, self.down_cooldown_s, self.down_hold_s) < 0:
+            raise ConfigError("up_cooldown_s, down_cooldown_s and down_hold_s must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalingConfig:
+    """What `decide` goes by."""
+
+    verifiers: ReplicaLimits = ReplicaLimits()
+    drafters: ReplicaLimits = ReplicaLimits(min_replicas=0)
+    inter_token_s: float = 0.02
+    """The objective: seconds between two tokens of a request, on average over its answer."""
+    verifier_utilisation: float = 0.8
+    """Part of the sustainable tokens a second that is planned with: the rest is for what comes in bursts."""
+    drafter_busy_ratio: float = 0.6
+    """Part of their time that drafters are planned to be busy."""
+    max_draft_wait_ratio: float = 0.15
+    """Part of a round that may pass in the drafters' queues before one drafter is added."""
+    hysteresis: float = 0.08
+    """Part of a replica that demand has to be above what the present number bears, and below what fewer bear."""
+    drafters_per_verifier: float = 0.25
+    """Before any draft has been measured."""
+    smoothing_s: float = 12.0
+    """Time constant of the demand's moving average."""
+    trend_s: float = 45.0
+    """Time constant of the demand's trend."""
+    lead_s: float = 30.0
+    """How far ahead demand is planned for: a replica's start-up time."""
+    drain_backlog_s: float = 15.0
+    """In what time prompts that wait are to be prefilled beside what comes."""
+    stale_s: float = 5.0
+    """A replica's figures that are older do not count."""
+    min_fresh_ratio: float = 0.5
+    """With fewer replicas whose figures count, all numbers stay."""
+    min_speculation_gain: float = 1.05
+    """Tokens a second with drafts over those without, below which there are no drafters."""
+    probe_after_s: float = 300.0
+    """How long after drafters were turned off one is tried again; twice as long after each time in vain, up to 16."""
+    probe_s: float = 60.0
+    """How long it is tried."""
+    zero_after_s: float | None = None
+    """Idle time after which there are no replicas at all; None keeps at least one verifier."""
+
+    def __post_init__(self) -> None:
+        ratios = (self.verifier_utilisation, self.drafter_busy_ratio, self.min_fresh_ratio)
+        if not all(0 < ratio <= 1 for ratio in ratios):
+            raise ConfigError(
+                "verifier_utilisation, drafter_busy_ratio and min_fresh_ratio must be in (0, 1]"
+            )
+        if min(self.inter_token_s, self.smoothing_s, self.trend_s, self.drain_backlog_s, self.stale_s) <= 0:
+            raise ConfigError(
+                "inter_token_s, smoothing_s, trend_s, drain_backlog_s and stale_s must be positive"
+            )
+        if self.lead_s < 0 or self.hysteresis < 0 or self.min_speculation_gain < 0:
+            raise ConfigError("lead_s, hysteresis and min_speculation_gain must not be negative")
+        if self.zero_after_s is None and self.verifiers.min_replicas == 0:
+            raise ConfigError(
+                "verifiers.min_replicas 0 needs zero_after_s, the idle time before the last one stops"
+            )

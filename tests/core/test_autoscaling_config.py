@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dspine_cluster.core.autoscaling_config import AutoscalingConfig, ReplicaLimits
+from dspine_cluster.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_replicas": 3, "max_replicas": 2}, "min_replicas"),
+        ({"max_step_up": 0}, "max_step_up"),
+        ({"down_hold_s": -1}, "down_hold_s"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ReplicaLimits(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"verifier_utilisation": 0.0}, "verifier_utilisation"),
+        ({"smoothing_s": 0.0}, "smoothing_s"),
+        ({"lead_s": -1.0}, "lead_s"),
+        ({"verifiers": ReplicaLimits(min_replicas=0)}, "zero_after_s"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AutoscalingConfig(**values)
