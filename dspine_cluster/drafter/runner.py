@@ -16,6 +16,7 @@ from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
+from dspine_cluster.models.packed_drafter import PackedDrafter
 from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Int64Array, UInt8Array
 from dspine_cluster.types import PAGE_TOKENS
 
@@ -68,6 +69,7 @@ class DraftRunner:
         self._dtype, self._device = drafter.lm_head.dtype, drafter.lm_head.device
         self._pool = DraftPool.create(drafter.config, num_pages, self._dtype, self._device)
         self._generator = torch.Generator(self._device).manual_seed(random_seed)
+        self._model = PackedDrafter(drafter) if PackedDrafter.fits(drafter) else drafter
         self._graphs = DraftGraphs(drafter, self._pool) if can_record(self._device) else None
 
     @property
@@ -108,7 +110,7 @@ class DraftRunner:
         for first in range(0, len(kept), _INGEST_TOKENS):
             own = slice(first, first + _INGEST_TOKENS)
             places = torch.from_numpy(np.stack((positions[own], slots[own]))).to(self._device)
-            keys, values = self._drafter.project_context(all_features[own], places[0])
+            keys, values = self._model.project_context(all_features[own], places[0])
             self._pool.write(places[1], keys, values)
 
     @torch.inference_mode()
@@ -143,7 +145,7 @@ class DraftRunner:
             ]
             if (found := self._graphs.candidates(places)) is not None:
                 return found
-        return self._drafter.candidates(
+        return self._model.candidates(
             self._longs(asks.anchors), self._longs(asks.positions), self._context(contexts)
         )
 

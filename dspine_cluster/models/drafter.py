@@ -138,7 +138,7 @@ class Drafter(nn.Module, ABC):
         hidden = self.embed_blocks(anchors)
         block_shape = (anchors.shape[0], self.config.block_size, hidden.shape[-1])
         rotary = self.rotary(self.block_positions(positions).flatten(), hidden.dtype)
-        attend_in = self._attention(positions, context, hidden.dtype)
+        attend_in = self.attention(positions, context, hidden.dtype)
         before = hidden
         for index, layer in enumerate(self.layers):
             before = layer(hidden, rotary, attend_in(index)).view(block_shape)
@@ -163,7 +163,7 @@ class Drafter(nn.Module, ABC):
             float32 `[num_blocks, num_proposals, top_k or 1 (predecessor), top_k]`.
         """
 
-    def _attention(
+    def attention(
         self, positions: Tensor, context: DraftContext, dtype: torch.dtype
     ) -> Callable[[int], Attend]:
         """The attention of each layer over `context`; layers with one mask share a plan."""
