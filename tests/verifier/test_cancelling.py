@@ -147,9 +147,9 @@ async def running_pair(models: Models, folder: Path, monkeypatch: pytest.MonkeyP
         passes.passes(blocks, chunks)
         return forward(blocks, chunks)
 
-    def gated_draft(runner: DraftRunner, blocks: Any) -> Any:
+    def gated_draft(runner: DraftRunner, asks: Any, contexts: Any) -> Any:
         drafts.passes(blocks)
-        return draft(runner, blocks)
+        return draft(runner, asks, contexts)
 
     monkeypatch.setattr(engine, "forward", gated_forward)
     monkeypatch.setattr(DraftRunner, "draft", gated_draft)
