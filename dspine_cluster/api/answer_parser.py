@@ -66,7 +66,7 @@ class AnswerParser:
             has_calls = self._calls is not None and self._calls.num_calls > 0
             stopped = output.finish_reason is FinishReason.STOP
             self.finish_reason = "tool_calls" if has_calls and stopped else output.finish_reason.value
-            self.usage = output.usage
+        self.usage = output.usage
         return events
 
     def _parted(self, events: list[Event], calls: ToolCallParser, is_last: bool) -> list[Event]:

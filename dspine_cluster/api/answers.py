@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 
 from dspine_cluster.api.responses import CompletionTokensDetails, PromptTokensDetails, UsageBody
 from dspine_cluster.types import RoundOutput, Usage
@@ -30,39 +28,14 @@ class AnswerHead:
         return cls(model, f"{prefix}-{uuid.uuid4().hex}", int(time.time()))
 
 
-@dataclass(slots=True)
-class Completion:
-    """One completion as far as it has come."""
-
-    texts: list[str] = field(default_factory=list)
-    finish_reason: str | None = None
-    usage: Usage = field(default_factory=Usage)
-
-    def add(self, output: RoundOutput) -> None:
-        self.texts.append(output.text)
-        if output.finish_reason is not None:
-            self.finish_reason = output.finish_reason.value
-            self.usage = output.usage
-
-    @property
-    def text(self) -> str:
-        return "".join(self.texts)
-
-
-async def collect(outputs: Outputs) -> list[Completion]:
-    """All completions of one answer, in the order of their index."""
-    completions: defaultdict[int, Completion] = defaultdict(Completion)
-    async with aclosing(outputs):
-        async for index, output in outputs:
-            completions[index].add(output)
-    return [completions[index] for index in sorted(completions)]
-
-
-def total_usage(usages: Iterable[Usage], num_choices: int, reasoning_tokens: int | None = None) -> UsageBody:
-    """The sum over completions, in the order of their index. A prompt with `num_choices` completions counts once.
-    `reasoning_tokens`, of all completions, are left out where they are not known."""
-    usages = list(usages)
-    prompts = usages[::num_choices]
+def total_usage(
+    by_index: Mapping[int, Usage], num_choices: int, reasoning_tokens: int | None = None
+) -> UsageBody:
+    """The sum over completions, given by index. A prompt with `num_choices` completions counts once, as the first of
+    them found it. `reasoning_tokens`, of all completions, are left out where they are not known."""
+    usages = by_index.values()
+    firsts = {index // num_choices: by_index[index] for index in sorted(by_index, reverse=True)}
+    prompts = firsts.values()
     prompt_tokens = sum(usage.prompt_tokens for usage in prompts)
     completion_tokens = sum(usage.output_tokens for usage in usages)
     accepted = sum(usage.accepted_tokens for usage in usages)

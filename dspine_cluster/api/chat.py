@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from dspine_cluster.api.answer_events import Call, Event, Merged, merge
 from dspine_cluster.api.answer_parser import AnswerFormat, AnswerParser
 from dspine_cluster.api.answers import AnswerHead, Outputs, total_usage
+from dspine_cluster.api.choice_details import AnswerOptions, ChoiceDetails
+from dspine_cluster.api.logprobs import chat_logprobs
 from dspine_cluster.api.responses import (
     CalledFunction,
     CalledFunctionDelta,
@@ -23,57 +25,99 @@ from dspine_cluster.api.responses import (
     ToolCallDelta,
     UsageBody,
 )
+from dspine_cluster.types import RoundOutput
 
 
 async def whole_chat(
-    head: AnswerHead, outputs: Outputs, num_choices: int, answer_format: AnswerFormat
+    head: AnswerHead,
+    outputs: Outputs,
+    options: AnswerOptions,
+    answer_format: AnswerFormat,
+    prompt_ids: Sequence[int] = (),
 ) -> ChatCompletion:
     """The answer of a chat request that does not stream."""
-    parsers = defaultdict[int, AnswerParser](lambda: AnswerParser(answer_format))
-    events = defaultdict[int, list[Event]](list)
+    parts = defaultdict[int, _Parts](lambda: _Parts(options, answer_format))
     async with aclosing(outputs):
         async for index, output in outputs:
-            events[index] += parsers[index].push(output)
-    choices = [
-        ChatChoice(
-            index=index,
-            message=_message(merge(events[index])),
-            finish_reason=parsers[index].finish_reason,
-            logprobs=None,
+            parts[index].push(output)
+    choices = []
+    for index, part in sorted(parts.items()):
+        choice = ChatChoice(
+            index=index, message=_message(part.take()), finish_reason=part.finish_reason, logprobs=None
         )
-        for index in sorted(parsers)
-    ]
-    return ChatCompletion(
+        part.fill(choice)
+        choices.append(choice)
+    chat = ChatCompletion(
         id=head.id,
         object="chat.completion",
         created=head.created,
         model=head.model,
         choices=choices,
-        usage=_usage(parsers, num_choices),
+        usage=_usage(parts, options),
     )
+    if options.token_ids:
+        chat.prompt_token_ids = list(prompt_ids)
+    return chat
 
 
 async def chat_events(
     head: AnswerHead,
     outputs: Outputs,
-    num_choices: int,
+    options: AnswerOptions,
     answer_format: AnswerFormat,
-    *,
-    include_usage: bool,
+    prompt_ids: Sequence[int] = (),
 ) -> AsyncGenerator[ChatCompletionChunk, None]:
     """The events of a streamed chat: the role of each choice first, then one a round that made something certain."""
-    parsers: dict[int, AnswerParser] = {}
+    parts: dict[int, _Parts] = {}
     async with aclosing(outputs):
         async for index, output in outputs:
-            if index not in parsers:
-                parsers[index] = AnswerParser(answer_format)
-                yield _chunk(head, [_choice(index, ChatDelta(role="assistant", content=""), None)])
-            events = parsers[index].push(output)
-            finish_reason = parsers[index].finish_reason
-            if events or finish_reason is not None:
-                yield _chunk(head, [_choice(index, _delta(merge(events)), finish_reason)])
-    if include_usage:
-        yield _chunk(head, [], _usage(parsers, num_choices))
+            if index not in parts:
+                chunk = _chunk(head, [_choice(index, ChatDelta(role="assistant", content=""), None)])
+                if options.token_ids and not parts:
+                    chunk.prompt_token_ids = list(prompt_ids)
+                parts[index] = _Parts(options, answer_format)
+                yield chunk
+            part = parts[index]
+            part.push(output)
+            if part.has_news:
+                choice = _choice(index, _delta(part.take()), part.finish_reason)
+                part.fill(choice)
+                yield _chunk(head, [choice], _usage(parts, options) if options.continuous_usage else None)
+    if options.include_usage:
+        yield _chunk(head, [], _usage(parts, options))
+
+
+class _Parts:
+    """One answer, part by part."""
+
+    def __init__(self, options: AnswerOptions, answer_format: AnswerFormat) -> None:
+        self.parser = AnswerParser(answer_format)
+        self._options = options
+        self._details = ChoiceDetails(options)
+        self._events: list[Event] = []
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.parser.finish_reason
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._events) or self.finish_reason is not None
+
+    def push(self, output: RoundOutput) -> None:
+        self._events += self.parser.push(output)
+        self._details.push(output)
+
+    def take(self) -> Merged:
+        """What has become certain since the last part."""
+        events, self._events = self._events, []
+        return merge(events)
+
+    def fill(self, choice: ChatChoice | ChatChunkChoice) -> None:
+        """Tell of the tokens since the last part."""
+        outputs = self._details.fill(choice)
+        if self._options.logprobs:
+            choice.logprobs = chat_logprobs(outputs, self._options.names)
 
 
 def _message(answer: Merged) -> ChatAnswer:
@@ -119,12 +163,12 @@ def _new_call_id() -> str:
     return f"call_{uuid.uuid4().hex}"
 
 
-def _usage(parsers: Mapping[int, AnswerParser], num_choices: int) -> UsageBody:
-    answers = [parsers[index] for index in sorted(parsers)]
-    reasoning_tokens = [answer.reasoning_tokens for answer in answers]
+def _usage(parts: Mapping[int, _Parts], options: AnswerOptions) -> UsageBody:
+    reasoning_tokens = [part.parser.reasoning_tokens for part in parts.values()]
     known = [count for count in reasoning_tokens if count is not None]
-    total = sum(known) if len(known) == len(answers) else None
-    return total_usage((answer.usage for answer in answers), num_choices, total)
+    total = sum(known) if len(known) == len(parts) else None
+    usages = {index: part.parser.usage for index, part in parts.items()}
+    return total_usage(usages, options.num_choices, total)
 
 
 def _choice(index: int, delta: ChatDelta, finish_reason: str | None) -> ChatChunkChoice:

@@ -19,6 +19,7 @@ from dspine_cluster.api.schema import ChatMessage, Tool
 from dspine_cluster.api.tool_calls import CallForm, call_forms
 from dspine_cluster.api.tools import template_tools
 from dspine_cluster.errors import CheckpointError, RequestError
+from dspine_cluster.token_bytes import TokenBytes
 
 _T = TypeVar("_T")
 
@@ -47,6 +48,7 @@ class ChatTokenizer:
         """How the model may write tool calls."""
         self.reasoning_end_id: int | None = tokenizer.get_added_vocab().get("</think>")
         """The token `</think>`; None where the tokenizer has none."""
+        self.token_bytes = TokenBytes(tokenizer.backend_tokenizer)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
 
     @classmethod

@@ -37,6 +37,14 @@ async def encode_prompts(
     ]
 
 
+async def echoed_texts(body: CompletionRequest, tokenizer: ChatTokenizer) -> list[str]:
+    """The prompts as texts, those that were sent as ids with special tokens."""
+    return [
+        prompt if isinstance(prompt, str) else await tokenizer.decode(prompt)
+        for prompt in _split(body.prompt)
+    ]
+
+
 def _split(prompt: Prompts) -> list[str | list[int]]:
     if isinstance(prompt, str):
         return [prompt]

@@ -39,6 +39,61 @@ class UsageBody(BaseModel):
     completion_tokens_details: CompletionTokensDetails
 
 
+class TokenLogprob(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChosenLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[ChosenLogprob]
+    refusal: None
+
+
+class TextLogprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    """None for the first token of a prompt."""
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+    """Where each token begins in the text of its choice."""
+
+
+class DspineStats(BaseModel):
+    """How one choice was decoded."""
+
+    rounds: int
+    drafted: bool
+    """Whether any proposal was verified."""
+    acceptance_length: float | None
+    """Tokens a round, the target's own included."""
+    verify_length_mean: float | None
+    """Proposals verified a round."""
+    proposed_tokens: int
+    verified_tokens: int
+    accepted_tokens: int
+    verified_by_position: list[int]
+    """Rounds that verified a first, second, ... proposal."""
+    accepted_by_position: list[int]
+    """Rounds whose first, second, ... proposal became output."""
+
+
+class TokenOrigin(BaseModel):
+    text: str
+    """Of all tokens, joined: the answer's. A character that several tokens make comes with the last of them."""
+    accepted: bool
+    """Whether it is an accepted proposal; otherwise the target's own."""
+
+
+class DspineAnswer(BaseModel):
+    stats: DspineStats | None = None
+    tokens: list[TokenOrigin] = []
+
+
 class ModelCard(BaseModel):
     id: str
     object: Literal["model"]
@@ -89,7 +144,9 @@ class ChatChoice(BaseModel):
     index: int
     message: ChatAnswer
     finish_reason: str | None
-    logprobs: None
+    logprobs: ChatLogprobs | None
+    token_ids: list[int] = []
+    dspine: DspineAnswer = DspineAnswer()
 
 
 class ChatCompletion(BaseModel):
@@ -99,6 +156,7 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: UsageBody
+    prompt_token_ids: list[int] = []
 
 
 class CalledFunctionDelta(BaseModel):
@@ -127,7 +185,9 @@ class ChatChunkChoice(BaseModel):
     index: int
     delta: ChatDelta
     finish_reason: str | None
-    logprobs: None
+    logprobs: ChatLogprobs | None
+    token_ids: list[int] = []
+    dspine: DspineAnswer = DspineAnswer()
 
 
 class ChatCompletionChunk(BaseModel):
@@ -137,13 +197,19 @@ class ChatCompletionChunk(BaseModel):
     model: str
     choices: list[ChatChunkChoice]
     usage: UsageBody | None
+    prompt_token_ids: list[int] = []
+    """In the first event."""
 
 
 class TextChoice(BaseModel):
     index: int
     text: str
     finish_reason: str | None
-    logprobs: None
+    logprobs: TextLogprobs | None
+    token_ids: list[int] = []
+    prompt_token_ids: list[int] = []
+    """In the first event of a choice."""
+    dspine: DspineAnswer = DspineAnswer()
 
 
 class TextCompletion(BaseModel):

@@ -12,12 +12,14 @@ from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
 from dspine_cluster.api.chat import chat_events, whole_chat
 from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
-from dspine_cluster.api.completions import text_events, whole_text
+from dspine_cluster.api.choice_details import AnswerOptions
+from dspine_cluster.api.completions import CompletionPrompt, prompts_alone, text_events, whole_text
 from dspine_cluster.api.errors import install_error_handlers
 from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.model_routes import add_model_routes, check_model
-from dspine_cluster.api.prompts import encode_prompts
+from dspine_cluster.api.option_checks import check_options
+from dspine_cluster.api.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.request_guard import RequestGuard
 from dspine_cluster.api.responses import ChatCompletion, TextCompletion
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
@@ -41,6 +43,7 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
     def check(body: ChatCompletionRequest | CompletionRequest) -> None:
         check_model(body.model, model_name)
         check_extra_fields(body)
+        check_options(body)
 
     def start(
         body: ChatCompletionRequest | CompletionRequest, head: AnswerHead, prompts: list[EncodedPrompt]
@@ -61,22 +64,29 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
             reasoning_end_id=tokenizer.reasoning_end_id,
         )
         outputs = start(body, head, [prompt])
+        options = AnswerOptions.of(body, tokenizer.token_bytes)
         if body.stream:
             return await EventStream.open(
-                chat_events(head, outputs, body.num_choices, answer_format, include_usage=body.includes_usage)
+                chat_events(head, outputs, options, answer_format, prompt.token_ids)
             )
-        return _json(await whole_chat(head, outputs, body.num_choices, answer_format))
+        return _json(await whole_chat(head, outputs, options, answer_format, prompt.token_ids))
 
     @app.post("/v1/completions", response_model=TextCompletion)
     async def create_completion(body: CompletionRequest) -> Response:
         head = AnswerHead.new(model_name, "cmpl")
         check(body)
-        outputs = start(body, head, await encode_prompts(body, tokenizer, limits))
+        encoded = await encode_prompts(body, tokenizer, limits)
+        echoes = await echoed_texts(body, tokenizer) if body.echo else [None] * len(encoded)
+        prompts = [
+            CompletionPrompt(prompt.token_ids, echo) for prompt, echo in zip(encoded, echoes, strict=True)
+        ]
+        outputs = start(body, head, encoded)
+        if body.max_tokens == 0:
+            outputs = prompts_alone(outputs)
+        options = AnswerOptions.of(body, tokenizer.token_bytes)
         if body.stream:
-            return await EventStream.open(
-                text_events(head, outputs, body.num_choices, include_usage=body.includes_usage)
-            )
-        return _json(await whole_text(head, outputs, body.num_choices))
+            return await EventStream.open(text_events(head, outputs, options, prompts))
+        return _json(await whole_text(head, outputs, options, prompts))
 
     @app.get("/health")
     async def health() -> JSONResponse:

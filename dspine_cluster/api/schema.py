@@ -16,6 +16,7 @@ TokenId = Annotated[int, Field(ge=0)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
 FunctionName = Annotated[str, Field(min_length=1, max_length=256)]
+NumTopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Prompts = str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
 
 
@@ -25,6 +26,17 @@ class RequestModel(BaseModel):
 
 class StreamOptions(RequestModel):
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+    """With `include_usage`: every event has the usage so far."""
+
+
+class DspineOptions(RequestModel):
+    """What an answer tells of speculative decoding, in `choices[].dspine`."""
+
+    include_stats: bool = False
+    """Rounds, acceptance length and accepted proposals by position, when a choice has ended."""
+    include_origins: bool = False
+    """Of each token whether it is an accepted proposal."""
 
 
 class TextPart(RequestModel):
@@ -118,16 +130,17 @@ class GenerationOptions(RequestModel):
     """Smaller is served first."""
     cache_salt: Annotated[str, Field(max_length=256)] | None = None
     """Only requests of the same salt share cached prefixes."""
+    user: str | None = None
+    """Has no effect."""
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """In log-probabilities write tokens as `token_id:5`."""
+    dspine: DspineOptions | None = None
 
     @property
     def num_choices(self) -> int:
         """Completions of each prompt."""
         return self.n or 1
-
-    @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with an event that holds the usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
 
 
 class ChatCompletionRequest(GenerationOptions):
@@ -138,6 +151,13 @@ class ChatCompletionRequest(GenerationOptions):
     tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: NumTopLogprobs | None = None
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """How many of the most likely tokens are told of at each position; None: not even the chosen one."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def template_kwargs(self) -> dict[str, Any]:
@@ -153,6 +173,16 @@ class ChatCompletionRequest(GenerationOptions):
 
 class CompletionRequest(GenerationOptions):
     prompt: Prompts
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """0 only with `echo`."""
+    best_of: Annotated[int, Field(ge=1)] | None = None
+    echo: bool | None = None
+    logprobs: NumTopLogprobs | None = None
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """As for chats."""
+        return self.logprobs
 
 
 class TokenizeRequest(RequestModel):

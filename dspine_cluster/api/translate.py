@@ -45,6 +45,8 @@ def generate_requests(
                     priority=body.priority or 0,
                     message_boundaries=prompt.message_boundaries,
                     cache_salt=body.cache_salt or "",
+                    num_top_logprobs=body.num_top_logprobs,
+                    prompt_logprobs=_asks_for_prompt_logprobs(body),
                 )
             )
     return requests
@@ -71,7 +73,9 @@ def _stop_conditions(
     if isinstance(body, ChatCompletionRequest):
         max_tokens, default_tokens = body.max_completion_tokens or body.max_tokens, room_tokens
     else:
-        max_tokens, default_tokens = body.max_tokens, min(_DEFAULT_COMPLETION_TOKENS, room_tokens)
+        # Nothing else leaves out a generation: one token is made, and not told of, where none is wanted.
+        max_tokens = 1 if body.max_tokens == 0 else body.max_tokens
+        default_tokens = min(_DEFAULT_COMPLETION_TOKENS, room_tokens)
     if max_tokens is not None and max_tokens > room_tokens:
         raise RequestError(
             f"This model's maximum context length is {limits.max_model_len_tokens} tokens. The prompt has "
@@ -92,6 +96,10 @@ def _stop_conditions(
         stop_token_ids=_stop_token_ids(body, limits),
         ignore_eos=body.ignore_eos or False,
     )
+
+
+def _asks_for_prompt_logprobs(body: ChatCompletionRequest | CompletionRequest) -> bool:
+    return isinstance(body, CompletionRequest) and body.echo is True and body.logprobs is not None
 
 
 def _stop_strings(body: GenerationOptions, limits: ApiLimits) -> tuple[str, ...]:

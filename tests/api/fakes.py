@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, Usage
+from dspine_cluster.api.token_texts import TokenNames
+from dspine_cluster.token_bytes import TokenBytes
+from dspine_cluster.types import FinishReason, GenerateRequest, Logprobs, RoundOutput, Usage
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}"
@@ -43,6 +45,18 @@ def byte_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> PreTrainedToken
         [AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)]
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=chat_template)
+
+
+NAMES = TokenNames(TokenBytes(byte_tokenizer().backend_tokenizer))
+
+
+def _logprobs(request: GenerateRequest, num_tokens: int) -> Logprobs | None:
+    """Token 65 + i is the likeliest but i; the tokens themselves are less likely than all of them."""
+    if request.num_top_logprobs is None:
+        return None
+    top_ids = tuple(range(65, 65 + request.num_top_logprobs))
+    top = tuple(-0.5 * (1 + number) for number in range(len(top_ids)))
+    return Logprobs((-20.0,) * num_tokens, (top_ids,) * num_tokens, (top,) * num_tokens)
 
 
 @dataclass
@@ -103,6 +117,10 @@ class FakeGenerator:
                         verified_tokens=15 * num_rounds,
                         accepted_tokens=accepted,
                     ),
+                    logprobs=_logprobs(request, take),
+                    prompt_logprobs=_logprobs(request, len(request.prompt_ids) - 1)
+                    if request.prompt_logprobs and num_rounds == 1
+                    else None,
                 )
                 if is_last:
                     return

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from dspine_cluster.api.answers import AnswerHead
-from dspine_cluster.api.completions import text_events, whole_text
+from dspine_cluster.api.choice_details import AnswerOptions
+from dspine_cluster.api.completions import CompletionPrompt, prompts_alone, text_events, whole_text
 from dspine_cluster.types import FinishReason, RoundOutput, Usage
+from tests.api.fakes import NAMES
 
+OPTIONS = AnswerOptions(NAMES)
+PROMPTS = [CompletionPrompt((1, 2, 3)), CompletionPrompt((1, 2, 3, 4))]
 HEAD = AnswerHead("model", "cmpl-1", 1)
 ROUNDS = [
     (0, RoundOutput((1,), "a")),
@@ -31,7 +36,7 @@ async def outputs() -> AsyncGenerator[tuple[int, RoundOutput], None]:
 
 
 async def test_each_round_with_text_is_one_event() -> None:
-    events = [event async for event in text_events(HEAD, outputs(), 1, include_usage=False)]
+    events = [event async for event in text_events(HEAD, outputs(), OPTIONS, PROMPTS)]
     assert [(c.index, c.text, c.finish_reason) for event in events for c in event.choices] == [
         (0, "a", None),
         (0, "b", "stop"),
@@ -40,14 +45,51 @@ async def test_each_round_with_text_is_one_event() -> None:
 
 
 async def test_the_whole_answer_is_the_streamed_one() -> None:
-    whole = await whole_text(HEAD, outputs(), 1)
-    events = [event async for event in text_events(HEAD, outputs(), 1, include_usage=True)]
+    whole = await whole_text(HEAD, outputs(), OPTIONS, PROMPTS)
+    events = [
+        event async for event in text_events(HEAD, outputs(), replace(OPTIONS, include_usage=True), PROMPTS)
+    ]
     assert [choice.text for choice in whole.choices] == ["ab", "c"]
     assert whole.usage == events[-1].usage
 
 
 async def test_prompts_are_counted_each_and_once() -> None:
     for num_choices, prompt_tokens in ((1, 7), (2, 3)):
-        usage = (await whole_text(HEAD, outputs(), num_choices)).usage
+        options = replace(OPTIONS, num_choices=num_choices)
+        usage = (await whole_text(HEAD, outputs(), options, PROMPTS)).usage
         assert usage is not None
         assert usage.prompt_tokens == prompt_tokens
+
+
+async def test_usage_so_far_grows_event_by_event() -> None:
+    options = replace(OPTIONS, include_usage=True, continuous_usage=True)
+    events = [event async for event in text_events(HEAD, outputs(), options, PROMPTS)]
+    totals = [event.usage.completion_tokens for event in events if event.usage is not None]
+    assert totals == [0, 2, 4, 4]  # these rounds tell of no usage before the last one of a completion
+
+
+async def test_an_echoed_prompt_begins_each_of_its_completions() -> None:
+    prompts = [CompletionPrompt((1,), "one "), CompletionPrompt((2,), "two ")]
+    whole = await whole_text(HEAD, outputs(), OPTIONS, prompts)
+    events = [event async for event in text_events(HEAD, outputs(), OPTIONS, prompts)]
+    streamed = ["", ""]
+    for event in events:
+        for choice in event.choices:
+            streamed[choice.index] += choice.text
+    assert [choice.text for choice in whole.choices] == streamed == ["one ab", "two c"]
+
+
+async def test_a_prompt_alone_has_no_output() -> None:
+    whole = await whole_text(HEAD, prompts_alone(outputs()), OPTIONS, PROMPTS)
+    assert [(choice.text, choice.finish_reason) for choice in whole.choices] == [("", "length")] * 2
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (7, 0)
+
+
+async def test_the_ids_of_a_prompt_come_once() -> None:
+    options = replace(OPTIONS, token_ids=True)
+    events = [event async for event in text_events(HEAD, outputs(), options, PROMPTS)]
+    choices = [choice for event in events for choice in event.choices]
+    assert [choice.token_ids for choice in choices] == [[1], [2], [1, 2]]
+    told = [choice.model_dump(exclude_unset=True).get("prompt_token_ids") for choice in choices]
+    assert told == [[1, 2, 3], None, [1, 2, 3, 4]]

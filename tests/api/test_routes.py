@@ -6,13 +6,14 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import openai
 import pytest
 
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from tests.api.conftest import Api
-from tests.api.fakes import FakeGenerator
+from tests.api.fakes import FakeGenerator, byte_tokenizer
 
 Serve = Callable[[FakeGenerator], Api]
 Eventually = Callable[[Callable[[], bool]], None]
@@ -204,3 +205,106 @@ def test_one_failed_choice_aborts_the_others(serve_api: Serve) -> None:
     assert api.http.post("/v1/chat/completions", json=chat_body(n=3)).status_code == 503
     assert api.generator.num_running == 0
     assert api.generator.num_finished == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_openai_client_gets_a_chat_s_log_probabilities(api: Api, stream: bool) -> None:
+    answer: Any = api.openai.chat.completions.create(
+        model="fake",
+        messages=[{"role": "user", "content": "Hello"}],
+        max_tokens=7,
+        logprobs=True,
+        top_logprobs=2,
+        stream=stream,
+    )
+    parts = list(answer) if stream else [answer]
+    contents = [part.choices[0].logprobs.content for part in parts if part.choices[0].logprobs is not None]
+    entries = [entry for content in contents for entry in content]
+    assert len(entries) == 7
+    assert all(entry.logprob == -20.0 for entry in entries)
+    assert [[top.logprob for top in entry.top_logprobs] for entry in entries] == [[-0.5, -1.0]] * 7
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_openai_client_gets_an_echoed_prompt_with_log_probabilities(api: Api, stream: bool) -> None:
+    answer: Any = api.openai.completions.create(
+        model="fake", prompt=["abc", "defg"], max_tokens=4, echo=True, logprobs=1, stream=stream
+    )
+    choices = [choice for part in (answer if stream else [answer]) for choice in part.choices]
+    for index, prompt in enumerate(("abc", "defg")):
+        own = [choice for choice in choices if choice.index == index]
+        assert "".join(choice.text for choice in own).startswith(prompt)
+        tokens = [token for choice in own for token in choice.logprobs.tokens]
+        values = [value for choice in own for value in choice.logprobs.token_logprobs]
+        offsets = [offset for choice in own for offset in choice.logprobs.text_offset]
+        assert "".join(tokens).startswith(prompt)
+        assert values == [None] + [-20.0] * (len(prompt) - 1 + 4)
+        assert offsets[: len(prompt) + 1] == list(range(len(prompt) + 1))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_can_be_scored_alone(api: Api, stream: bool) -> None:
+    answer: Any = api.openai.completions.create(
+        model="fake",
+        prompt="abc",
+        max_tokens=0,
+        echo=True,
+        logprobs=0,
+        stream=stream,
+        extra_body={"stream_options": {"include_usage": True}},
+    )
+    parts = list(answer) if stream else [answer]
+    [choice] = [choice for part in parts for choice in part.choices]
+    assert (choice.text, choice.finish_reason) == ("abc", "length")
+    assert choice.logprobs.token_logprobs == [None, -20.0, -20.0]
+    assert (parts[-1].usage.prompt_tokens, parts[-1].usage.completion_tokens) == (3, 0)
+
+
+def test_a_prompt_of_ids_is_echoed_as_text(api: Api) -> None:
+    ids = byte_tokenizer().encode("xyz")
+    answer = api.openai.completions.create(model="fake", prompt=ids, max_tokens=1, echo=True)
+    assert answer.choices[0].text.startswith("xyz")
+
+
+def test_ids_of_tokens_come_where_they_are_asked_for(api: Api) -> None:
+    answer = api.http.post("/v1/chat/completions", json=chat_body(return_token_ids=True)).json()
+    assert len(answer["choices"][0]["token_ids"]) == 10
+    assert tuple(answer["prompt_token_ids"]) == api.generator.requests[-1].prompt_ids
+    plain = api.http.post("/v1/chat/completions", json=chat_body()).json()
+    assert "token_ids" not in plain["choices"][0]
+    assert "prompt_token_ids" not in plain
+
+
+def test_the_extension_tells_how_choices_were_decoded(api: Api) -> None:
+    answer = api.http.post("/v1/chat/completions", json=chat_body(n=2, dspine={"include_stats": True})).json()
+    stats = [choice["dspine"]["stats"] for choice in answer["choices"]]
+    assert [(s["rounds"], s["verified_tokens"], s["accepted_by_position"][:3]) for s in stats] == [
+        (4, 60, [3, 3, 0])
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ("chat/completions", {"logprobs": 3}, "logprobs"),
+        ("chat/completions", {"top_logprobs": 3}, "top_logprobs"),
+        ("completions", {"logprobs": True}, "logprobs"),
+        ("completions", {"logprobs": 21}, "logprobs"),
+        ("completions", {"best_of": 4}, "best_of"),
+        ("completions", {"suffix": "end"}, "suffix"),
+        ("completions", {"max_tokens": 0}, "max_tokens"),
+        ("completions", {"dspine": {"include_stats": 1}}, "dspine.include_stats"),
+        (
+            "completions",
+            {"stream_options": {"continuous_usage_stats": "yes"}},
+            "stream_options.continuous_usage_stats",
+        ),
+    ],
+)
+def test_wrong_values_are_refused_by_name(api: Api, path: str, fields: dict[str, object], param: str) -> None:
+    body = {"messages": MESSAGES, **fields} if path.startswith("chat") else {"prompt": "x", **fields}
+    answer = api.http.post(f"/v1/{path}", json=body)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)

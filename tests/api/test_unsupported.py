@@ -23,9 +23,6 @@ def chat(fields: Mapping[str, object], message: Mapping[str, object] | None = No
     [
         ("functions", [{"name": "f"}]),
         ("response_format", {"type": "json_object"}),
-        ("logprobs", True),
-        ("logprobs", 0),
-        ("top_logprobs", 5),
         ("echo", True),
         ("suffix", "end"),
         ("best_of", 2),
@@ -47,7 +44,6 @@ def test_a_field_that_would_change_the_output_is_refused_by_name(name: str, valu
         ("functions", None),
         ("function_call", "none"),
         ("response_format", {"type": "text"}),
-        ("logprobs", False),
         ("best_of", 1),
         ("echo", False),
         ("user", "someone"),
