@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.page_pool import extend_slots
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -38,31 +39,50 @@ class Segment:
         return range(self.start, self.start + len(self.tokens))
 
 
+class PackedRows:
+    """Segments one after the other, as arrays."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.lengths = [len(segment.tokens) for segment in segments]
+        self.starts = [segment.start for segment in segments]
+        self.state_slots = [segment.state_slot for segment in segments]
+        self.page_table = _page_table([segment.pages for segment in segments])
+        """int32 [num_segments, max_pages]; zero past a segment's pages."""
+        self.num_rows = sum(self.lengths)
+        self._segments = segments
+
+    def fill(
+        self,
+        tokens: npt.NDArray[np.integer[Any]],
+        positions: npt.NDArray[np.integer[Any]],
+        slots: npt.NDArray[np.integer[Any]],
+    ) -> None:
+        """Write each row's token, position and slot (page * 16 + offset): `[num_rows]` each."""
+        lengths = np.array(self.lengths)
+        numbers = np.arange(len(lengths)).repeat(lengths)  # [num_rows], of each row's segment
+        first_rows = lengths.cumsum() - lengths
+        tokens[:] = list(chain.from_iterable([segment.tokens for segment in self._segments]))
+        positions[:] = np.arange(self.num_rows) + (np.array(self.starts) - first_rows)[numbers]
+        slots[:] = self.page_table[numbers, positions // PAGE_TOKENS]
+        slots *= PAGE_TOKENS
+        slots += positions % PAGE_TOKENS
+
+
 class SegmentGroup:
     """Segments that run through the same form of the recurrent layers: blocks (replay) or prefill chunks."""
 
     def __init__(
-        self,
-        segments: Sequence[Segment],
-        first_row: int,
-        device: torch.device,
-        num_pending: Sequence[int] | None = None,
+        self, packed: PackedRows, own: slice, device: torch.device, num_pending: Sequence[int] | None = None
     ) -> None:
-        lengths = [len(segment.tokens) for segment in segments]
+        """`own` are neighbours among the packed segments."""
+        lengths = packed.lengths[own]
+        first_row = sum(packed.lengths[: own.start])
         self.rows = slice(first_row, first_row + sum(lengths))
         self.recurrence = gated_delta.plan(
-            [segment.state_slot for segment in segments],
-            lengths,
-            num_pending,
-            first_row=first_row,
-            device=device,
+            packed.state_slots[own], lengths, num_pending, first_row=first_row, device=device
         )
         self.attention = paged_attention.plan(
-            [segment.pages for segment in segments],
-            lengths,
-            [segment.start for segment in segments],
-            page_tokens=PAGE_TOKENS,
-            device=device,
+            packed.page_table[own], lengths, packed.starts[own], page_tokens=PAGE_TOKENS, device=device
         )
 
 
@@ -73,15 +93,20 @@ class PackedBatch:
         self, blocks: Sequence[Segment], chunks: Sequence[Segment], kv_pool: KvPool, state_pool: StatePool
     ) -> None:
         device = kv_pool.keys.device
-        segments = [*blocks, *chunks]
+        packed = PackedRows([*blocks, *chunks])
+        num_blocks, num_segments = len(blocks), len(blocks) + len(chunks)
         self._kv_pool, self._state_pool = kv_pool, state_pool
-        num_block_rows = sum(len(block.tokens) for block in blocks)
-        num_pending = [state_pool.num_pending[block.state_slot] for block in blocks]
-        self._blocks = SegmentGroup(blocks, 0, device, num_pending) if blocks else None
-        self._chunks = SegmentGroup(chunks, num_block_rows, device) if chunks else None
-        self.num_tokens = num_block_rows + sum(len(chunk.tokens) for chunk in chunks)
+        self._blocks = self._chunks = None
+        if blocks:
+            num_pending = state_pool.num_pending[packed.state_slots[:num_blocks]]
+            self._blocks = SegmentGroup(packed, slice(0, num_blocks), device, num_pending.tolist())
+        if chunks:
+            self._chunks = SegmentGroup(packed, slice(num_blocks, num_segments), device)
+        self.num_tokens = packed.num_rows
         self._num_padding = max(0, MIN_ROWS - self.num_tokens)
-        rows = torch.from_numpy(_pack(segments, self._num_padding)).to(device)
+        host = np.zeros((3, self.num_tokens + self._num_padding), np.int64)
+        packed.fill(*host[:, : self.num_tokens])
+        rows = torch.from_numpy(host).to(device)
         self.tokens, self.positions, slots_of_rows = rows.unbind()  # each [num_rows]
         self.slots = slots_of_rows[: self.num_tokens]  # page * 16 + offset
 
@@ -117,17 +142,10 @@ class PackedBatch:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _pack(segments: Sequence[Segment], num_padding: int) -> npt.NDArray[np.int64]:
-    """Tokens, positions and slots (page * 16 + offset) of every row, zero in padding: `[3, num_rows]`."""
-    lengths = np.array([len(segment.tokens) for segment in segments])
-    ends = lengths.cumsum()
-    num_tokens = int(ends[-1])
-    packed = np.zeros((3, num_tokens + num_padding), np.int64)
-    packed[0, :num_tokens] = list(chain.from_iterable([segment.tokens for segment in segments]))
-    starts = np.array([segment.start for segment in segments])
-    packed[1, :num_tokens] = np.arange(num_tokens) + (starts - ends + lengths).repeat(lengths)
-    slots: list[int] = []
-    for segment in segments:
-        extend_slots(slots, segment.pages, segment.start, segment.start + len(segment.tokens))
-    packed[2, :num_tokens] = slots
-    return packed
+def _page_table(pages: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
+    counts = np.array([len(own) for own in pages])
+    table = np.zeros((len(pages), counts.max()), np.int32)
+    # Arrays are joined as bytes, which is much cheaper than a copy a row.
+    joined = b"".join([own if isinstance(own, array) else array("i", own) for own in pages])
+    table[np.arange(table.shape[1]) < counts[:, None]] = np.frombuffer(joined, np.int32)
+    return table

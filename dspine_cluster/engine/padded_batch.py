@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dspine_cluster.core.graph_buckets import GraphBucket
-from dspine_cluster.core.page_pool import num_pages_for, slot_of
-from dspine_cluster.engine.batch import Segment, SegmentGroup
+from dspine_cluster.engine.batch import PackedRows, Segment, SegmentGroup
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.engine.staging import Staging
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -45,7 +44,6 @@ class PaddedBatch:
         self.num_tokens = bucket.num_tokens
         self._kv_pool, self._state_pool = kv_pool, state_pool
         self.inputs = Staging(_fields(bucket, num_pages), kv_pool.keys.device)
-        self._pages: list[list[int]] = [[] for _ in range(bucket.num_requests)]  # as the page table has them
         self._num_slots = kv_pool.keys.shape[1] * kv_pool.keys.shape[2]
         fields = self.inputs.device
         self.tokens = fields["tokens"]  # int64 [num_tokens]; `positions` alike
@@ -58,13 +56,26 @@ class PaddedBatch:
 
     def fill(self, blocks: Sequence[Segment]) -> None:
         """Take the blocks of the next pass."""
-        lengths = [len(block.tokens) for block in blocks]
-        num_pending = [self._state_pool.num_pending[block.state_slot] for block in blocks]
-        self._fill_rows(blocks, sum(lengths))
-        self._fill_requests(blocks, lengths, num_pending)
+        host = self.inputs.host
+        packed = PackedRows(blocks) if blocks else None
+        num_rows = packed.num_rows if packed is not None else 0
+        if packed is not None:
+            packed.fill(*(host[name][:num_rows] for name in ("tokens", "positions", "slots")))
+            self._fill_requests(packed)
+        host["feature_rows"][:num_rows] = host["slots"][:num_rows]
+        for name, padding in (
+            ("tokens", 0),
+            ("positions", 0),
+            ("slots", _NOWHERE),
+            ("feature_rows", self._num_slots),
+        ):
+            host[name][num_rows:] = padding
+        for name in ("first_positions", "state_slots", "num_pending"):
+            host[name][len(blocks) :] = 0
+        host["row_starts"][len(blocks) :] = num_rows
         self.inputs.send()
         if not self._is_recordable:
-            self._group = _group_of(blocks, num_pending, self.tokens.device)
+            self._group = None if packed is None else self._group_of(packed)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, heads: HeadTransform) -> Tensor:
         group = self._group
@@ -88,36 +99,22 @@ class PaddedBatch:
         num_missing = self.num_tokens - len(out)
         return torch.cat((out, out.new_zeros((num_missing, *out.shape[1:])))) if num_missing else out
 
-    def _fill_rows(self, blocks: Sequence[Segment], num_rows: int) -> None:
-        host = self.inputs.host
-        slots = [slot_of(block.pages, p) for block in blocks for p in block.positions]
-        for name, own, padding in (
-            ("tokens", [token for block in blocks for token in block.tokens], 0),
-            ("positions", [p for block in blocks for p in block.positions], 0),
-            ("slots", slots, _NOWHERE),
-            ("feature_rows", slots, self._num_slots),
-        ):
-            host[name][:num_rows] = own
-            host[name][num_rows:] = padding
+    def _fill_requests(self, packed: PackedRows) -> None:
+        host, num_requests = self.inputs.host, len(packed.lengths)
+        host["first_positions"][:num_requests] = packed.starts
+        host["state_slots"][:num_requests] = packed.state_slots
+        host["num_pending"][:num_requests] = self._state_pool.num_pending[packed.state_slots]
+        host["row_starts"][0] = 0
+        np.cumsum(packed.lengths, out=host["row_starts"][1 : num_requests + 1])
+        table = packed.page_table[:, : host["page_table"].shape[1]]
+        host["page_table"][:num_requests, : table.shape[1]] = table
 
-    def _fill_requests(
-        self, blocks: Sequence[Segment], lengths: Sequence[int], num_pending: Sequence[int]
-    ) -> None:
-        host, num_requests = self.inputs.host, len(blocks)
-        for name, own in (
-            ("first_positions", [block.start for block in blocks]),
-            ("state_slots", [block.state_slot for block in blocks]),
-            ("num_pending", num_pending),
-        ):
-            host[name][:num_requests] = own
-            host[name][num_requests:] = 0
-        host["row_starts"][: num_requests + 1] = [*accumulate(lengths, initial=0)]
-        host["row_starts"][num_requests:] = sum(lengths)
-        for number, (block, length) in enumerate(zip(blocks, lengths, strict=True)):
-            pages = list(block.pages[: num_pages_for(block.start + length)])
-            if pages != self._pages[number]:  # comparing is much cheaper than writing
-                self._pages[number] = pages
-                host["page_table"][number, : len(pages)] = pages
+    def _group_of(self, packed: PackedRows) -> _Group:
+        """Plans of these blocks alone."""
+        num_pending = self._state_pool.num_pending[packed.state_slots]
+        own = slice(0, len(packed.lengths))
+        group = SegmentGroup(packed, own, self.tokens.device, num_pending.tolist())
+        return _Group(group.rows, group.recurrence, group.attention)
 
 
 def _fields(bucket: GraphBucket, num_pages: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -140,11 +137,3 @@ def _group_over(fields: dict[str, Tensor], bucket: GraphBucket) -> _Group:
         BlockPlan(starts, fields["state_slots"], fields["num_pending"], rows, is_plain=not bucket.replays),
         RaggedPlan(fields["page_table"], starts, fields["first_positions"], bucket.max_width),
     )
-
-
-def _group_of(blocks: Sequence[Segment], num_pending: Sequence[int], device: torch.device) -> _Group | None:
-    """Plans of these blocks alone."""
-    if not blocks:
-        return None
-    group = SegmentGroup(blocks, 0, device, num_pending)
-    return _Group(group.rows, group.recurrence, group.attention)

@@ -70,7 +70,7 @@ class PassGraphs:
         return hidden[: sum(len(block.tokens) for block in blocks)]
 
     def _size(self, blocks: Sequence[Segment]) -> _Size | None:
-        replays = any(self._state_pool.num_pending[block.state_slot] for block in blocks)
+        replays = bool(self._state_pool.num_pending[[block.state_slot for block in blocks]].any())
         bucket = self._buckets.bucket_of([len(block.tokens) for block in blocks], replays=replays)
         if bucket is None:
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,7 +77,7 @@ class StatePool:
         num_layers = config.num_gated_delta_layers
         self._free = list(reversed(range(num_slots)))
         self.num_slots = num_slots
-        self.num_pending = [0] * num_slots
+        self.num_pending = np.zeros(num_slots, np.int32)
         """Accepted proposals of each slot that its state has not seen yet."""
         self.layers: list[gated_delta.States] = []
         """What the recurrence of each layer works on: views of the tensors below."""
@@ -116,9 +118,9 @@ class StatePool:
         assert slot not in self._free
         self._free.append(slot)
 
-    def set_pending(self, slot: int, num_accepted: int) -> None:
-        """Say how many proposals of the last pass's block were accepted."""
-        self.num_pending[slot] = num_accepted
+    def set_pending(self, slots: int | Sequence[int], num_accepted: int | Sequence[int]) -> None:
+        """Say how many proposals of the last pass's blocks were accepted."""
+        self.num_pending[slots] = num_accepted
 
     @property
     def live_tensors(self) -> list[Tensor]:

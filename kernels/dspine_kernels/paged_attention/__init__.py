@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ Plan = reference.Plan | RaggedPlan
 
 
 def plan(
-    pages: Sequence[Sequence[int]],
+    pages: Sequence[Sequence[int]] | npt.NDArray[np.int32],
     query_lengths: Sequence[int],
     context_lengths: Sequence[int],
     *,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,7 +34,11 @@ def is_installed() -> bool:
 
 
 def gather(
-    pages: Sequence[Sequence[int]], num_keys: Sequence[int], *, page_tokens: int, device: torch.device
+    pages: Sequence[Sequence[int]] | npt.NDArray[np.int32],
+    num_keys: Sequence[int],
+    *,
+    page_tokens: int,
+    device: torch.device,
 ) -> GatheredKeys:
     """The first `num_keys` of each request's pages."""
     offsets = np.arange(page_tokens)

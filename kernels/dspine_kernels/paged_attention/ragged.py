@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class RaggedPlan:
 
 
 def plan(
-    pages: Sequence[Sequence[int]],
+    pages: Sequence[Sequence[int]] | npt.NDArray[np.int32],
     query_lengths: Sequence[int],
     context_lengths: Sequence[int],
     *,
@@ -37,11 +38,14 @@ def plan(
     device: torch.device,
 ) -> RaggedPlan:
     """As `reference.plan`."""
-    num_keys = [length + context for length, context in zip(query_lengths, context_lengths, strict=True)]
-    counts = [-(-keys // page_tokens) for keys in num_keys]
-    table = np.zeros((len(pages), max(counts)), np.int32)
-    for row, own, count in zip(table, pages, counts, strict=True):
-        row[:count] = own[:count]
+    num_keys = np.array(query_lengths) + np.array(context_lengths)
+    if isinstance(pages, np.ndarray):
+        table = pages.astype(np.int32, copy=False)
+    else:
+        counts = -(-num_keys // page_tokens)
+        table = np.zeros((len(pages), counts.max()), np.int32)
+        for row, own, count in zip(table, pages, counts.tolist(), strict=True):
+            row[:count] = own[:count]
     row_starts = np.zeros(len(pages) + 1, np.int32)
     np.cumsum(query_lengths, out=row_starts[1:])
     first_positions = np.array(context_lengths, np.int32)
@@ -50,5 +54,5 @@ def plan(
     )
     max_width, gathered = max(query_lengths), None
     if max_width >= flash.MIN_WIDTH and flash.is_installed():
-        gathered = flash.gather(pages, num_keys, page_tokens=page_tokens, device=device)
+        gathered = flash.gather(pages, num_keys.tolist(), page_tokens=page_tokens, device=device)
     return RaggedPlan(page_table, starts, positions, max_width, gathered)

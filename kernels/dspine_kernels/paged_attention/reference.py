@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -46,7 +47,7 @@ def write(key: Tensor, value: Tensor, key_pages: Tensor, value_pages: Tensor, sl
 
 
 def plan(
-    pages: Sequence[Sequence[int]],
+    pages: Sequence[Sequence[int]] | npt.NDArray[np.int32],
     query_lengths: Sequence[int],
     context_lengths: Sequence[int],
     *,
@@ -56,7 +57,8 @@ def plan(
     """Plan the attention of a pass.
 
     Args:
-        pages: pages of each request in order, covering its cached tokens and those of this pass.
+        pages: pages of each request in order, covering its cached tokens and those of this pass; as an array a row
+            each, whose further entries may hold anything.
         query_lengths: tokens of each request in this pass.
         context_lengths: cached tokens of each request before this pass.
         device: of the keys.
@@ -92,7 +94,7 @@ def attend(query: Tensor, key_pages: Tensor, value_pages: Tensor, plan: Plan, sc
 
 def _plan_piece(
     first_row: int,
-    pages: Sequence[Sequence[int]],
+    pages: Sequence[Sequence[int]] | npt.NDArray[np.int32],
     query_lengths: Sequence[int],
     context_lengths: Sequence[int],
     page_tokens: int,
