@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import repeat
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Opened, Proposals
+from dspine_cluster.transport.messages import Draft, Opened, Proposals
 from dspine_cluster.types import SamplingParams
 
 _REMEMBERED_ASKS = 64
@@ -48,8 +51,8 @@ class DraftedBlock:
     """Proposals for one request's present anchor."""
 
     tokens: list[int]
-    candidates: Int32Array | None  # [num_proposals, K]
-    probs: Float32Array | None  # [num_proposals, K]
+    candidates: Tensor | None  # int64 [num_proposals, K]
+    probs: Tensor | None  # float32 [num_proposals, K]
     confidences: list[float]
 
 
@@ -167,16 +170,16 @@ def read_blocks(
     ]
     if sampled:
         _check_distributions(message, sampled)
-    token_lists, confidences = tokens.tolist(), message.confidence.tolist()
-    return [
-        DraftedBlock(
-            token_lists[row],
-            None if candidates is None else candidates[row],
-            None if probs is None else probs[row],
-            confidences[row],
+    drawn_from: Iterable[tuple[Tensor | None, Tensor | None]] = repeat((None, None))
+    if candidates is not None and probs is not None:  # converted for all rows at once
+        drawn_from = zip(torch.tensor(candidates, dtype=torch.int64), torch.tensor(probs), strict=True)
+    blocks = [
+        DraftedBlock(own_tokens, own_candidates, own_probs, confidences)
+        for own_tokens, confidences, (own_candidates, own_probs) in zip(
+            tokens.tolist(), message.confidence.tolist(), drawn_from, strict=False
         )
-        for row in rows
     ]
+    return [blocks[row] for row in rows]
 
 
 def _check_distributions(message: Proposals, rows: Sequence[int]) -> None:

@@ -35,19 +35,19 @@ class PassRunner:
         `drafted` holds the blocks that drafters proposed, by uid. The accepted inputs of each block are left to be
         replayed by the next pass.
         """
+        sessions = [block.session for block in plan.blocks]
         proposals = [_proposals(item, drafted) for item in plan.blocks]
         hidden = self._engine.forward(
             [
-                _segment(b.session, [b.session.anchor, *p])
-                for b, p in zip(plan.blocks, proposals, strict=True)
+                _segment(session, [session.tokens[-1], *own])
+                for session, own in zip(sessions, proposals, strict=True)
             ],
             [_segment(chunk.session, chunk.tokens) for chunk in plan.chunks],
         )  # [num_tokens, hidden_size]
         num_block_rows = sum(1 + len(tokens) for tokens in proposals)
         completing = list(_completing_chunks(plan, num_block_rows))
         blocks = [
-            self._block(item.session, tokens, drafted)
-            for item, tokens in zip(plan.blocks, proposals, strict=True)
+            self._block(session, own, drafted) for session, own in zip(sessions, proposals, strict=True)
         ]
         blocks += [self._block(chunk.session, [], {}) for chunk, _ in completing]
         sampled = hidden[:num_block_rows]
@@ -64,18 +64,16 @@ class PassRunner:
     ) -> Block:
         rules = self._streams[session.uid].rules
         source = drafted.get(session.uid)
-        if not proposals or source is None or source.candidates is None or source.probs is None:
+        if not proposals or source is None:
             return Block(rules, session.tokens, proposals)
-        num_proposals = len(proposals)
-        candidates = torch.from_numpy(source.candidates[:num_proposals]).long()
-        return Block(
-            rules, session.tokens, proposals, candidates, torch.from_numpy(source.probs[:num_proposals])
-        )
+        return Block(rules, session.tokens, proposals, source.candidates, source.probs)
 
     def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
         """The accepted proposals of each block are committed; the rest of its inputs is void."""
-        for item, verdict in zip(blocks, verdicts, strict=False):
-            self._engine.state_pool.set_pending(_state_slot(item.session), verdict.num_accepted)
+        self._engine.state_pool.set_pending(
+            [_state_slot(item.session) for item in blocks],
+            [verdict.num_accepted for verdict in verdicts[: len(blocks)]],
+        )
 
 
 def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkPlan, int]]:
