@@ -148,7 +148,7 @@ async def running_pair(models: Models, folder: Path, monkeypatch: pytest.MonkeyP
         return forward(blocks, chunks)
 
     def gated_draft(runner: DraftRunner, asks: Any, contexts: Any) -> Any:
-        drafts.passes(blocks)
+        drafts.passes(asks)
         return draft(runner, asks, contexts)
 
     monkeypatch.setattr(engine, "forward", gated_forward)
