@@ -80,6 +80,17 @@ def serve(
 
 
 @app.command()
+def status(
+    url: Annotated[str, typer.Option(help="Of the server.")] = "http://127.0.0.1:8000",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew each second, until Ctrl-C.")] = False,
+) -> None:
+    """Show replicas, pairs, requests, throughput and acceptance of a server."""
+    from dspine_serve.status import show_status, watch_status
+
+    (watch_status if watch else show_status)(console, url)
+
+
+@app.command()
 def config(
     markdown: Annotated[bool, typer.Option("--markdown", help="Write the page docs/settings.md.")] = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from ray.serve.handle import DeploymentHandle
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.routes import create_app
+from dspine_cluster.api.status_routes import add_status_routes
 from dspine_cluster.config import EngineConfig, ModelSource
+from dspine_cluster.core.cluster_records import ClusterUpdates
+from dspine_cluster.core.cluster_status import StatusBoard
 from dspine_cluster.identity import fingerprints_of, make_hello
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.folder import CONFIG_FILE, read_json
@@ -64,9 +68,8 @@ class Ingress:
         log_like_serve()
         folder = locate_model(config.target)
         self._placing = Placing(report_dead=directory.remove.remote)
-        self._following = asyncio.get_running_loop().create_task(
-            Follower(directory, self._placing.apply).run()
-        )
+        self._board = StatusBoard()
+        self._following = asyncio.get_running_loop().create_task(Follower(directory, self._take).run())
         self._app = create_app(
             ServeGenerator(verifier, self._placing, config.key_maker(folder)),
             ChatTokenizer.from_folder(folder),
@@ -79,12 +82,18 @@ class Ingress:
             ),
         )
 
+        add_status_routes(self._app, config.model_name, lambda: self._board.status(time.monotonic()))
+
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._app
 
     async def stats(self) -> dict[str, float]:
         """Placements by reason, streams that were resumed or lost, and what is held now."""
         return self._placing.stats()
+
+    def _take(self, updates: ClusterUpdates) -> None:
+        self._placing.apply(updates)
+        self._board.apply(updates.events, time.monotonic())
 
     async def __del__(self) -> None:
         self._following.cancel()

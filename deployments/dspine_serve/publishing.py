@@ -45,7 +45,9 @@ async def publish(
             report = take_report()
             if report != nothing_new or time.monotonic() - told_at_s >= _QUIET_S:
                 nothing_new = None
-                delta = publisher.make_delta(report.load, report.added, report.removed, report.admitted)
+                delta = publisher.make_delta(
+                    report.load, report.added, report.removed, report.admitted, report.news
+                )
                 reply = await within(_CALL_TIMEOUT_S, directory.push.remote(delta))
                 if reply is DeltaReply.REGISTER:
                     await within(_CALL_TIMEOUT_S, directory.register.remote(record))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from dspine_cluster.core.page_hash import PageKey
+from dspine_cluster.core.verifier_figures import VerifierFigures
 
 NO_DRAFTER = "none"
 """Drafter fingerprint of a verifier that always decodes plainly."""
@@ -85,6 +86,16 @@ class ReplicaLoad:
 IDLE = ReplicaLoad()
 
 
+@dataclass(frozen=True, slots=True)
+class VerifierNews:
+    """What a verifier tells for people who look. Nothing is placed by it."""
+
+    figures: VerifierFigures = field(default_factory=VerifierFigures)
+    page_usage_ratio: float = 0.0
+    attached: tuple[tuple[str, int], ...] = ()
+    """Endpoint of each drafter that it is connected to, and the requests that are attached there."""
+
+
 def coarse(value: float) -> float:
     """`value` with two significant digits: enough to place by, and mostly what has been told already."""
     return float(f"{value:.2g}")
@@ -100,6 +111,8 @@ class ReplicaReport:
     removed: frozenset[PageKey] = frozenset()
     admitted: tuple[str, ...] = ()
     """Uids of the requests that `load` counts for the first time."""
+    news: VerifierNews | None = None
+    """None: nothing new since it was told last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +131,13 @@ class ReplicaDelta:
     """Uids of the requests that `load` counts for the first time, so that reservations for them end."""
     is_snapshot: bool = False
     """`added` is everything that is cached; what was known before is void."""
+    news: VerifierNews | None = None
+    """None: what was told last still holds."""
 
     @property
     def has_changes(self) -> bool:
         """Whether it says anything but the load."""
-        return self.is_snapshot or bool(self.added or self.removed or self.admitted)
+        return self.is_snapshot or self.news is not None or bool(self.added or self.removed or self.admitted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from dspine_cluster.core.cluster_records import (
     ReplicaLoad,
     ReplicaRecord,
     Roster,
+    VerifierNews,
 )
 from dspine_cluster.core.event_log import EventLog
 from dspine_cluster.core.page_hash import PageKey
@@ -62,6 +63,7 @@ class _Known:
     keys: set[PageKey] = field(default_factory=set)
     sequence: int | None = None
     """Of the last delta; None before a snapshot has come."""
+    news: VerifierNews | None = None
 
     def take(self, delta: ReplicaDelta) -> None:
         if delta.is_snapshot:
@@ -70,6 +72,7 @@ class _Known:
             self.keys.difference_update(delta.removed)
             self.keys.update(delta.added)
         self.load = delta.load
+        self.news = delta.news or self.news
         self.sequence = delta.sequence
 
     def as_snapshot(self) -> ReplicaDelta:
@@ -80,6 +83,7 @@ class _Known:
             load=self.load,
             added=tuple(self.keys),
             is_snapshot=True,
+            news=self.news,
         )
 
 

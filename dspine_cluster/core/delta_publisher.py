@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dspine_cluster.core.cluster_records import ReplicaDelta, ReplicaLoad
+from dspine_cluster.core.cluster_records import ReplicaDelta, ReplicaLoad, VerifierNews
 from dspine_cluster.core.page_hash import PageKey
 
 
@@ -17,6 +17,7 @@ class DeltaPublisher:
         self._sequence = 0
         self._keys: set[PageKey] = set()
         self._last_admitted: tuple[str, ...] = ()
+        self._news: VerifierNews | None = None
         self._next_is_snapshot = True
 
     def restart(self) -> None:
@@ -29,6 +30,7 @@ class DeltaPublisher:
         added: Iterable[PageKey] = (),
         removed: Iterable[PageKey] = (),
         admitted: Iterable[str] = (),
+        news: VerifierNews | None = None,
     ) -> ReplicaDelta:
         """The next delta. A key that is both removed and added since the last one is cached."""
         new, gone = set(added), set(removed)
@@ -38,6 +40,7 @@ class DeltaPublisher:
         self._sequence += 1
         again = self._last_admitted if self._next_is_snapshot else ()
         self._last_admitted = (*again, *admitted)
+        self._news = news or self._news
         is_snapshot, self._next_is_snapshot = self._next_is_snapshot, False
         return ReplicaDelta(
             replica_id=self._replica_id,
@@ -48,4 +51,5 @@ class DeltaPublisher:
             removed=() if is_snapshot else tuple(gone),
             admitted=self._last_admitted,
             is_snapshot=is_snapshot,
+            news=self._news if is_snapshot else news,
         )

@@ -68,6 +68,11 @@ class Drafters:
     def num_connected(self) -> int:
         return len(self._links)
 
+    @property
+    def attached(self) -> tuple[tuple[str, int], ...]:
+        """Endpoint of each connected drafter, and the requests that are attached to it. Any thread may ask."""
+        return tuple((link.endpoint, len(link.attachments)) for link in self._links.all)
+
     def connect(self, endpoint: str, channel: Channel) -> None:
         """Use a drafter from now on. A new channel to the same endpoint replaces the old one."""
         self._misfits.discard(endpoint)

@@ -21,6 +21,7 @@ from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, make_policy
 from dspine_cluster.verifier.load_report import LoadReport
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+from dspine_cluster.verifier.news_report import NewsReport
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class VerifierService:
         self._uids = count(1)
         self._sinks: dict[int, _Sink] = {}
         self._load_report = LoadReport()
+        self._news_report = NewsReport()
         self._taken_in: list[int] = []
         self._stopping = False
         self._failure: BaseException | None = None
@@ -149,7 +151,8 @@ class VerifierService:
         self._check_runs()
         load, admitted = self._load_report.take()
         added, removed = self._loop.prefix_events.take()
-        return ReplicaReport(load, frozenset(added), frozenset(removed), admitted)
+        news = self._news_report.take(self._loop.metrics, self._loop.drafters.attached, time.monotonic())
+        return ReplicaReport(load, frozenset(added), frozenset(removed), admitted, news)
 
     def stats(self) -> dict[str, float]:
         """Figures by metric name."""

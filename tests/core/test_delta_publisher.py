@@ -3,11 +3,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.cluster_records import IDLE, VerifierRecord
+from dspine_cluster.core.cluster_records import IDLE, VerifierNews, VerifierRecord
 from dspine_cluster.core.cluster_view import ClusterView, DeltaReply
 from dspine_cluster.core.delta_publisher import DeltaPublisher
 
 keys = st.sets(st.sampled_from([bytes([i]) * 16 for i in range(6)]))
+
+
+def test_news_are_told_once_and_again_with_a_snapshot() -> None:
+    publisher, news = DeltaPublisher("a", "e"), VerifierNews(page_usage_ratio=0.5)
+    assert publisher.make_delta(IDLE, news=news).news == news
+    assert publisher.make_delta(IDLE).news is None
+    publisher.restart()
+    assert publisher.make_delta(IDLE).news == news
 
 
 @given(st.lists(st.tuples(keys, keys, st.booleans())))

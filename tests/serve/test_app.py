@@ -14,6 +14,7 @@ from threading import Event
 import openai
 import pytest
 
+from dspine_cluster.api.status_routes import StatusBody
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
 from tests.serve.conftest import Application, connected_unix_sockets, wait_until
@@ -124,6 +125,23 @@ def test_a_request_is_placed_with_a_drafter_of_the_same_node_and_releases_its_re
     stats = application.stats("Ingress")
     assert stats["colocated_placements_total"] == before + 1
     assert stats["reservations"] == stats["open_streams"] == 0
+
+
+def test_the_status_tells_of_the_pair_and_of_what_it_did(application: Application) -> None:
+    checked_proposals(application)
+
+    def told() -> StatusBody:
+        return StatusBody.model_validate_json(application.http.get("/dspine/status").content)
+
+    wait_until(lambda: told().recent.rounds > 0)
+    status = told()
+    assert status.model == "miniature"
+    [verifier], [drafter] = status.verifiers, status.drafters
+    assert [pair.drafter for pair in verifier.drafters] == [drafter.id]
+    assert status.tokens_per_s > 0
+    assert (status.total.acceptance_length or 0) > 1
+    assert sum(status.total.verify_length_shares) == pytest.approx(1)
+    assert all(0 <= (ratio or 0) <= 1 for ratio in status.total.acceptance_by_position)
 
 
 def test_a_killed_drafter_changes_no_text_and_drafts_again_once_it_is_back(application: Application) -> None:

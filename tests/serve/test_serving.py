@@ -145,6 +145,9 @@ def test_a_stopped_server_finishes_its_streams_and_leaves_nothing_behind() -> No
         )
         chunks = iter(stream)
         next(chunks)
+        shown = CliRunner().invoke(app, ["status", "--url", url])
+        assert "tokens/s" in shown.output
+        assert "small" in shown.output
         process.send_signal(signal.SIGTERM)
         *_, last = chunks
         assert last.usage is not None
