@@ -12,10 +12,15 @@ from dspine_cluster.core.pass_cost import CostCurve
 
 Curve = Sequence[float]
 """The survivals of a block's proposals."""
+PassCurve = Callable[[int], CostCurve]
+DraftSeconds = Callable[[int], float]
 
 _MAX_CURVES = 32
+_FIRST_CURVES, _EVERY_CURVES = 4, 8
+"""Of each request its first curves and later ones from time to time stand for what requests are like, so that one that
+goes on for long does not hide the others."""
 _HASTY_RESTS = 8
-"""A switch after fewer rests than this makes them longer."""
+"""A request that switches again after fewer rests than this makes them longer."""
 _NUM_CANDIDATES = 8
 """Shares of the requests, the best first, that are considered for drafting, beside none."""
 
@@ -56,6 +61,8 @@ class _Record:
     predicted: float = 0.0
     trials: float = 0.0
     drafted_round: int = 0
+    switched_round: int = 0
+    num_curves: int = 0
     curves: list[Curve] = field(default_factory=list)
 
 
@@ -71,7 +78,8 @@ class DraftOrPlain:
         self._recent: deque[Curve] = deque(maxlen=_MAX_CURVES)  # of all requests
         self._round = 0
         self._drafts_newcomers = True
-        self._decided_round = self._switched_round = 0
+        self._newcomers: list[int] = []
+        self._decided_round = 0
         self._decided_requests = 0
         self._rest_rounds = settings.min_rounds
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
@@ -87,7 +95,7 @@ class DraftOrPlain:
 
     @property
     def drafts_newcomers(self) -> bool:
-        """Whether a new request is drafted for at first."""
+        """Whether the last new requests were drafted for at first."""
         return self._drafts_newcomers
 
     @property
@@ -108,6 +116,7 @@ class DraftOrPlain:
         """Know a request; harmless when it is known."""
         if uid not in self._records:
             self._records[uid] = _Record(self._drafts_newcomers)
+            self._newcomers.append(uid)
 
     def is_drafting(self, uid: int) -> bool:
         return self._records[uid].is_drafting
@@ -126,9 +135,11 @@ class DraftOrPlain:
 
     def note_curve(self, uid: int, curve: Curve) -> None:
         """The survivals of all that was drafted for a request, verified or not. Few requests are remembered better."""
-        self._recent.append(curve)
         record = self._records.get(uid)
         if record is not None:
+            if record.num_curves < _FIRST_CURVES or record.num_curves % _EVERY_CURVES == 0:
+                self._recent.append(curve)
+            record.num_curves += 1
             kept = max(1, _MAX_CURVES // len(self._records))
             record.curves = [*record.curves[-kept + 1 :], curve] if kept > 1 else [curve]
             record.drafted_round = self._round
@@ -136,7 +147,26 @@ class DraftOrPlain:
     def end_pass(self) -> None:
         self._round += 1
 
-    def decide(self, curve_of: Callable[[int], CostCurve], draft_s_of: Callable[[int], float]) -> None:
+    def place(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
+        """Decide for the requests that are new, by what requests are like and not by what those are that happen to
+        run: draft for all of them or for none. Arguments as for `decide`."""
+        uids, self._newcomers = self._newcomers, []
+        newcomers = [self._records[uid] for uid in uids if uid in self._records]
+        if not newcomers or not self._recent:
+            return
+        histogram = SurvivalHistogram()
+        others = [(i, r) for i, r in enumerate(self._records.values()) if not any(r is n for n in newcomers)]
+        for number, record in others:
+            if record.is_drafting:
+                histogram.add(self._promise(record, number))
+        without = self._rate(histogram, curve_of, draft_s_of)
+        for number, record in enumerate(newcomers):
+            histogram.add(self._promise(record, number))
+        self._drafts_newcomers = self._rate(histogram, curve_of, draft_s_of) > without
+        for record in newcomers:
+            record.is_drafting = self._drafts_newcomers
+
+    def decide(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Compare drafting for the most promising requests, as many as it may be, with what is done now.
 
         Args:
@@ -150,21 +180,12 @@ class DraftOrPlain:
             reverse=True,
         )
         num_requests = len(promises)
-
-        def rate(histogram: SurvivalHistogram) -> float:
-            num_plain = num_requests - histogram.num_requests
-            plain_s = curve_of(num_plain).seconds(num_plain) if num_plain else 0.0
-            gap = gap_of(num_plain, draft_s_of(histogram.num_requests), plain_s)
-            value = best_rate(histogram.rows(), num_requests, curve_of(num_requests), gap)
-            is_mixed = 0 < histogram.num_requests < num_requests
-            return value / (1.0 + self._settings.hysteresis) if is_mixed else value
-
         candidate = SurvivalHistogram()
-        rates = {0: rate(candidate)}
+        rates = {0: self._rate(candidate, curve_of, draft_s_of)}
         for count, (curves, _) in enumerate(promises, 1):
             candidate.add(curves)
             if count * _NUM_CANDIDATES // num_requests > (count - 1) * _NUM_CANDIDATES // num_requests:
-                rates[count] = rate(candidate)
+                rates[count] = self._rate(candidate, curve_of, draft_s_of)
         drafting = [curves for curves, record in promises if record.is_drafting]
         if len(drafting) in (0, num_requests):
             present_rate = rates[len(drafting)]
@@ -172,25 +193,36 @@ class DraftOrPlain:
             present = SurvivalHistogram()
             for curves in drafting:
                 present.add(curves)
-            present_rate = rate(present)
+            present_rate = self._rate(present, curve_of, draft_s_of)
         self._plain_ratio = rates[0] / present_rate
         best = max(rates, key=lambda count: rates[count])
         if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:
             self._switch([record for _, record in promises], best)
 
+    def _rate(self, drafted: SurvivalHistogram, curve_of: PassCurve, draft_s_of: DraftSeconds) -> float:
+        """Tokens a second when it is drafted for those in `drafted` and the others decode plainly."""
+        num_requests = len(self._records)
+        num_plain = num_requests - drafted.num_requests
+        plain_s = curve_of(num_plain).seconds(num_plain) if num_plain else 0.0
+        gap = gap_of(num_plain, draft_s_of(drafted.num_requests), plain_s)
+        value = best_rate(drafted.rows(), num_requests, curve_of(num_requests), gap)
+        is_mixed = 0 < drafted.num_requests < num_requests
+        return value / (1.0 + self._settings.hysteresis) if is_mixed else value
+
     def _switch(self, records: Sequence[_Record], num_drafting: int) -> None:
         """Draft for the first of `records`."""
         settings = self._settings
-        for number, record in enumerate(records):
-            self.num_switches += record.is_drafting != (number < num_drafting)
-            record.is_drafting = number < num_drafting
-        self._drafts_newcomers = 2 * num_drafting >= len(records)
-        since = (self._round - self._switched_round) / self._rest_rounds if self._switched_round else inf
+        switched = [r for number, r in enumerate(records) if r.is_drafting != (number < num_drafting)]
+        last_round = max(record.switched_round for record in switched)
+        for record in switched:
+            record.is_drafting = not record.is_drafting
+            record.switched_round = self._round
+        self.num_switches += len(switched)
+        since = (self._round - last_round) / self._rest_rounds if last_round else inf
         factor = 2.0 if since < _HASTY_RESTS else 0.5 if since > 4 * _HASTY_RESTS else 1.0
         self._rest_rounds = int(
             min(max(self._rest_rounds * factor, settings.min_rounds), settings.max_rounds)
         )
-        self._switched_round = self._round
 
     def _promise(self, record: _Record, number: int) -> list[Curve]:
         """Survivals to expect of the request's next block: of its last ones, or of anybody's if these are too old.

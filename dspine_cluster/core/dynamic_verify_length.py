@@ -110,6 +110,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
         for uid in uids:
             self.draft_or_plain.join(uid)
+        if self.pass_cost.is_known:
+            self.draft_or_plain.place(self._curve, self._added_s)
         if self.draft_or_plain.is_due:
             self.draft_or_plain.decide(self._curve, self._added_s)
         self._arrange()

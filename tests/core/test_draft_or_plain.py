@@ -17,14 +17,15 @@ class Bench:
         self.acceptance = [0.8] * num_requests
         self.token_s = token_s
         self._promise = promise
-        self._draft_s = draft_s
+        self.draft_s = draft_s
         self._random = Random(0)
-        for uid in range(num_requests):
+        self.uids = list(range(num_requests))
+        for uid in self.uids:
             self.choice.join(uid)
 
     @property
     def drafting(self) -> list[int]:
-        return [uid for uid in range(len(self.acceptance)) if self.choice.is_drafting(uid)]
+        return [uid for uid in self.uids if self.choice.is_drafting(uid)]
 
     def run(self, num_passes: int) -> None:
         for _ in range(num_passes):
@@ -32,7 +33,20 @@ class Bench:
                 self.draft(uid)
             self.choice.end_pass()
             if self.choice.is_due:
-                self.choice.decide(lambda _: CostCurve([0], [1.0], [self.token_s], 1e-6, ()), self._draft_s)
+                self.choice.decide(self.curve_of, self.draft_s)
+
+    def join(self, uid: int) -> None:
+        self.uids.append(uid)
+        self.acceptance += [0.8] * (uid + 1 - len(self.acceptance))
+        self.choice.join(uid)
+        self.choice.place(self.curve_of, self.draft_s)
+
+    def leave(self, uid: int) -> None:
+        self.uids.remove(uid)
+        self.choice.forget(uid)
+
+    def curve_of(self, num_requests: int) -> CostCurve:
+        return CostCurve([0], [1.0], [self.token_s], 1e-6, ())
 
     def draft(self, uid: int) -> None:
         """Draft for a request; its rows promise the same whatever the truth is."""
@@ -52,8 +66,9 @@ def test_dear_drafts_are_made_for_none() -> None:
     bench = Bench(6, token_s=0.001, draft_s=lambda count: 10.0)
     bench.run(100)
     assert bench.drafting == []
-    bench.choice.join(99)
-    assert not bench.choice.is_drafting(99), "newcomers do as the others"
+    bench.join(6)
+    assert not bench.choice.is_drafting(6)
+    assert not bench.choice.drafts_newcomers
 
 
 def test_each_request_is_judged_by_its_own_acceptance() -> None:
@@ -76,6 +91,20 @@ def test_a_request_alone_is_drafted_for_as_long_as_it_pays() -> None:
         bench.draft(0)
     bench.run(600)
     assert bench.drafting == [0]
+
+
+def test_a_newcomer_is_judged_by_what_requests_are_like_not_by_the_one_before() -> None:
+    bench = Bench(1, token_s=0.01, draft_s=lambda count: 1.0)
+    for uid in range(1, 6):
+        bench.run(20)
+        bench.leave(uid - 1)
+        bench.join(uid)
+    bench.acceptance[5] = 0.05
+    bench.run(300)
+    assert not bench.choice.is_drafting(5)
+    bench.leave(5)
+    bench.join(6)
+    assert bench.choice.is_drafting(6)
 
 
 def test_where_both_are_as_good_it_does_not_flap() -> None:
