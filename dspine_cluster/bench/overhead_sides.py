@@ -34,7 +34,8 @@ from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier import passes
 from dspine_cluster.verifier.loop import VerifierLoop
-from dspine_kernels import paged_attention
+from dspine_kernels import gated_delta, paged_attention
+from dspine_kernels.gated_delta import blocks
 from dspine_kernels.paged_attention import ragged
 
 PROMPT_TOKENS = 256
@@ -116,8 +117,9 @@ class VerifierBench:
 
         with (
             mock.patch.object(passes, "verify", timed),
-            # What a GPU would be given, not the index tensors of the torch form, which are part of the model.
+            # What a GPU would be given, not the index tensors of the torch forms, which are part of the model.
             mock.patch.object(paged_attention, "plan", ragged.plan),
+            mock.patch.object(gated_delta, "plan", _plan_recurrence),
         ):
             self._run_rounds(rounds, _WARM_UP_ROUNDS)
             measured = Rounds(self._stopwatch, profiler)
@@ -143,6 +145,14 @@ class VerifierBench:
             num_passes += 1
             num_rounds_run = metrics.rounds_total - num_before
             rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
+
+
+def _plan_recurrence(
+    slots: Sequence[int], lengths: Sequence[int], num_pending: Sequence[int] | None = None, **where: Any
+) -> gated_delta.Plan:
+    if num_pending is None:
+        return gated_delta.SlotPlan(slots, lengths, **where)
+    return blocks.plan(slots, lengths, num_pending, **where)
 
 
 class _TimedLoop(DrafterLoop):

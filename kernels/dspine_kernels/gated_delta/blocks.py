@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,11 +41,10 @@ def plan(
     """See `gated_delta.plan`."""
     assert max(lengths) <= BLOCK_TOKENS
     assert max(num_pending) < BLOCK_TOKENS
-    starts = [first_row]
-    for length in lengths:
-        starts.append(starts[-1] + length)
+    starts = np.cumsum([first_row, *lengths])
     row_starts, own_slots, pending = (
-        torch.tensor(x, dtype=torch.int32).to(device, non_blocking=True) for x in (starts, slots, num_pending)
+        torch.from_numpy(x).to(device, non_blocking=True)
+        for x in (starts.astype(np.int32), np.array(slots, np.int32), np.array(num_pending, np.int32))
     )
     is_plain = max(lengths) == 1 and not max(num_pending)
-    return BlockPlan(row_starts, own_slots, pending, slice(first_row, starts[-1]), is_plain)
+    return BlockPlan(row_starts, own_slots, pending, slice(first_row, int(starts[-1])), is_plain)
