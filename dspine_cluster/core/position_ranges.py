@@ -28,6 +28,9 @@ class PositionRanges:
     def add(self, start: int, end: int) -> None:
         """Add the positions of a range that is not empty."""
         assert start < end
+        if self._ends and self._ends[-1] == start:  # what mostly happens
+            self._ends[-1] = end
+            return
         first = bisect_left(self._ends, start)
         last = bisect_right(self._starts, end)
         if first < last:

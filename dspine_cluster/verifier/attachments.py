@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import repeat
 
 import numpy as np
 import torch
@@ -23,6 +22,8 @@ _REMEMBERED_ASKS = 64
 """More rounds than pass before a new drafter's first answer, which tells how long its drafts take."""
 _MAX_MASS_ERROR = 1e-3
 """How far a float32 distribution may be from a sum of 1."""
+_CERTAIN = (None, None)
+"""Whoever does not sample without a seed needs no distribution."""
 
 
 class Fallback(StrEnum):
@@ -67,6 +68,8 @@ class Link:
     """Byte credits that only the features of the last pass may use."""
     attachments: dict[int, Attachment] = field(default_factory=dict)
     """By uid."""
+    awaited: dict[int, Attachment] = field(default_factory=dict)
+    """Those whose last draft was asked for and has neither come nor been refused, by uid."""
 
     @property
     def spare_bytes(self) -> int:
@@ -89,6 +92,8 @@ class Attachment:
     """Features of positions before it are old: they existed when the request attached, or have been sent before."""
     sent: PositionRanges = field(default_factory=PositionRanges)
     """Positions whose features have been sent, or which the drafter had already."""
+    tail: tuple[int, int] = (0, 0)
+    """Positions, start and end, that the draft at the present anchor needs."""
     max_context_tokens: int | None = None
     """How many of the newest positions the drafter keeps; None until it has answered `Open`."""
     asked_at_s: dict[int, float] = field(default_factory=dict)
@@ -122,6 +127,17 @@ class Attachment:
         if len(self.asked_at_s) > _REMEMBERED_ASKS:
             del self.asked_at_s[next(iter(self.asked_at_s))]
         self.block = self.refusal = None
+        self.link.awaited[self.session.uid] = self
+
+    def note_block(self, block: DraftedBlock) -> None:
+        """The draft of the present round has come."""
+        self.block = block
+        self.link.awaited.pop(self.session.uid, None)
+
+    def note_refusal(self, reason: Fallback) -> None:
+        """No draft comes for the round that was asked for last."""
+        self.refusal = reason
+        self.link.awaited.pop(self.session.uid, None)
 
     def note_opened(self, message: Opened) -> None:
         """The drafter has told what it has, and how much it keeps."""
@@ -159,8 +175,8 @@ def read_blocks(
     Raises:
         ChannelError: one of the rows cannot be used.
     """
-    tokens, candidates, probs = message.tokens, message.candidates, message.probs
-    for ids in (tokens, candidates):
+    tokens = message.tokens
+    for ids in (tokens, message.candidates):
         if ids is not None and ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
     sampled = [
@@ -168,27 +184,26 @@ def read_blocks(
         for row, sampling in zip(rows, samplings, strict=True)
         if not sampling.is_greedy and sampling.seed is None
     ]
+    drawn_from: dict[int, tuple[Tensor, Tensor]] = {}
     if sampled:
-        _check_distributions(message, sampled)
-    drawn_from: Iterable[tuple[Tensor | None, Tensor | None]] = repeat((None, None))
-    if candidates is not None and probs is not None:  # converted for all rows at once
-        drawn_from = zip(torch.tensor(candidates, dtype=torch.int64), torch.tensor(probs), strict=True)
-    blocks = [
-        DraftedBlock(own_tokens, own_candidates, own_probs, confidences)
-        for own_tokens, confidences, (own_candidates, own_probs) in zip(
-            tokens.tolist(), message.confidence.tolist(), drawn_from, strict=False
-        )
-    ]
-    return [blocks[row] for row in rows]
+        drawn_from = dict(zip(sampled, _distributions(message, sampled), strict=True))
+    token_lists, confidences = tokens.tolist(), message.confidence.tolist()
+    blocks = []
+    for row in rows:
+        candidates, probs = drawn_from.get(row, _CERTAIN)
+        blocks.append(DraftedBlock(token_lists[row], candidates, probs, confidences[row]))
+    return blocks
 
 
-def _check_distributions(message: Proposals, rows: Sequence[int]) -> None:
+def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
     if message.candidates is None or message.probs is None:
         raise ChannelError("proposals for a sampled request came without their distribution")
     tokens, candidates, probs = (x[rows] for x in (message.tokens, message.candidates, message.probs))
-    drawn = np.where(candidates == tokens[..., None], probs, 0.0).sum(-1)  # [num_rows, num_proposals]
-    if not ((drawn > 0.0).all() and (np.abs(probs.sum(-1) - 1.0) < _MAX_MASS_ERROR).all()):
+    ones = np.ones(probs.shape[-1], np.float32)  # products with it sum up much faster than short sums do
+    drawn = (probs * (candidates == tokens[..., None])) @ ones  # [num_rows, num_proposals]
+    if not ((drawn > 0.0).all() and (np.abs(probs @ ones - 1.0) < _MAX_MASS_ERROR).all()):
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
+    return zip(torch.from_numpy(candidates).long(), torch.from_numpy(probs), strict=True)

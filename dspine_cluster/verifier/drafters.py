@@ -148,18 +148,22 @@ class Drafters:
         taken_s, self._slowest_draft_s = self._slowest_draft_s, 0.0
         return taken_s
 
-    def is_outstanding(self, session: Session) -> bool:
-        """Whether a draft for the present anchor was asked for and may still come in time."""
-        attachment = self._links.attachment_of(session)
-        if attachment is None or not attachment.is_outstanding:
-            return False
-        return self._clock() < self._late_at_s(attachment)
-
-    def wait_s(self, sessions: Sequence[Session]) -> float:
-        """Seconds until the next outstanding draft of `sessions` is late; infinity when none is outstanding."""
+    def outstanding(self) -> dict[int, float]:
+        """Requests whose draft for the present anchor was asked for and may still come in time: by uid, when it will
+        be late."""
         now = self._clock()
-        attachments = [self._links.attachment_of(s) for s in sessions if self.is_outstanding(s)]
-        return min((max(0.0, self._late_at_s(a) - now) for a in attachments if a is not None), default=inf)
+        found = {}
+        for link in self._links.all:
+            deadline_s = link.pace.deadline_s(self.plain_step_s)
+            for uid, attachment in link.awaited.items():
+                late_at_s = attachment.asked_at_s[attachment.asked_round] + deadline_s
+                if now < late_at_s and attachment.asked_round == attachment.session.round:
+                    found[uid] = late_at_s
+        return found
+
+    def wait_s(self) -> float:
+        """Seconds until the next outstanding draft is late; infinity when none is outstanding."""
+        return max(0.0, min(self.outstanding().values(), default=inf) - self._clock())
 
     def count_fallbacks(self, sessions: Sequence[Session]) -> None:
         """Note for each session that decodes without a block why it has none; lateness counts against the drafter."""
@@ -236,11 +240,11 @@ class Drafters:
                 for uid, number in zip(message.uids.tolist(), message.rounds.tolist(), strict=True):
                     attachment = link.attachments.get(uid)
                     if attachment is not None and attachment.asked_round == number:
-                        attachment.refusal = Fallback.BUSY
+                        attachment.note_refusal(Fallback.BUSY)
             case Need():
                 attachment = link.attachments.get(message.uid)
                 if attachment is not None:
-                    attachment.refusal = Fallback.NEED
+                    attachment.note_refusal(Fallback.NEED)
                     attachment.sent.remove(message.start, message.end)
             case Opened():
                 attachment = link.attachments.get(message.uid)
@@ -268,14 +272,9 @@ class Drafters:
             samplings = [attachment.session.request.sampling for attachment in present]
             blocks = read_blocks(message, rows, samplings, self._vocab_size)
             for attachment, block in zip(present, blocks, strict=True):
-                attachment.block = block
+                attachment.note_block(block)
         if oldest_ask_s < inf:
             link.pace.note_draft(now - oldest_ask_s, late=not rows)
-
-    def _late_at_s(self, attachment: Attachment) -> float:
-        return attachment.asked_at_s[attachment.asked_round] + attachment.link.pace.deadline_s(
-            self.plain_step_s
-        )
 
     def _reason(self, session: Session, attachment: Attachment | None) -> Fallback:
         if self._links.has_lost(session):

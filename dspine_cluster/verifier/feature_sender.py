@@ -61,7 +61,7 @@ class FeatureSender:
     def send_tail(self, attachment: Attachment) -> None:
         """Send what a draft at the anchor needs: the last features before it. New ones leave with the next `flush`,
         those of all requests together."""
-        start, end = self._tail(attachment)
+        start, end = attachment.tail = self._tail(attachment)
         fresh = attachment.fresh_start
         first = attachment.sent.missing_after(start, end)
         if first is not None and first >= min(fresh, end):
@@ -85,8 +85,8 @@ class FeatureSender:
         return list(lost.values())
 
     def has_tail(self, attachment: Attachment) -> bool:
-        """Whether nothing is missing of what `send_tail` sends."""
-        return attachment.has(*self._tail(attachment))
+        """Whether nothing is missing of what `send_tail` was to send."""
+        return attachment.has(*attachment.tail)
 
     def send_rest(self, attachment: Attachment) -> None:
         """Send the other features that the drafter would keep, so that everything else may overtake them."""
@@ -140,10 +140,10 @@ class FeatureSender:
     def _tail(self, attachment: Attachment) -> tuple[int, int]:
         """The positions, start and end, that a draft at the anchor needs."""
         end = len(attachment.session.tokens) - 1
-        start = max(0, end - self._attach_tokens)
-        if attachment.max_context_tokens is not None:
-            start = max(start, end - attachment.max_context_tokens)
-        return start, end
+        num_tokens = min(self._attach_tokens, end)
+        if attachment.max_context_tokens is not None and attachment.max_context_tokens < num_tokens:
+            num_tokens = attachment.max_context_tokens
+        return end - num_tokens, end
 
     def _send_paced(self, attachment: Attachment, start: int, end: int, *, bulk: bool) -> None:
         max_bytes = min(self.budget_bytes, attachment.link.spare_bytes)

@@ -76,6 +76,7 @@ class Links:
             if attachment.is_outstanding:
                 self._lost[uid] = attachment.session.round
         link.attachments.clear()
+        link.awaited.clear()
         if report:
             self._on_lost(link.endpoint, is_faulty)
 
@@ -125,6 +126,7 @@ class Links:
         attachment = self._attachments.pop(session.uid, None)
         if attachment is not None:
             del attachment.link.attachments[session.uid]
+            attachment.link.awaited.pop(session.uid, None)
             more_keys = join_keys(self._keys.keys_of(session)[attachment.num_keys :])
             self.send(attachment.link, Close(session.uid, more_keys))
 

@@ -137,7 +137,7 @@ class VerifierLoop:
         plan = self._plan()
         if plan.is_empty:
             self._update_gauges()
-            return self.drafters.wait_s(self.streams.decoding)
+            return self.drafters.wait_s()
         pass_started_s = self._clock()
         decisions = self._passes.run(plan, self._drafted)
         ended_s = self._clock()

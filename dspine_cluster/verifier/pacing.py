@@ -55,14 +55,14 @@ class Pacing:
 
     def ready(self, decoding: Sequence[Session]) -> list[Session]:
         """Decoding sessions whose round may run now."""
-        outstanding = {session.uid for session in decoding if self._drafters.is_outstanding(session)}
+        outstanding = self._drafters.outstanding().keys()
         # The one that ran last comes last.
         groups = sorted(self._groups, key=lambda group: group is self._running)
-        ready = [g for g in groups if g.members - outstanding and not g.awaited & outstanding]
+        ready = [g for g in groups if not g.members <= outstanding and not g.awaited & outstanding]
         self._running = ready[0] if ready else None
         if self._running is not None:
             self._note_drafts(self._running)
-        waiting = outstanding.union(*(g.members for g in self._groups if g is not self._running))
+        waiting = set(outstanding).union(*(g.members for g in self._groups if g is not self._running))
         return [session for session in decoding if session.uid not in waiting]
 
     def prefill_room(self, most: int) -> int:

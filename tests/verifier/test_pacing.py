@@ -233,8 +233,8 @@ def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: 
     class Outstanding(Drafters):
         uids: ClassVar[set[int]] = set()
 
-        def is_outstanding(self, session: Session) -> bool:
-            return session.uid in self.uids
+        def outstanding(self) -> dict[int, float]:
+            return dict.fromkeys(self.uids, 1.0)
 
     policy = Scripted(range(3))
     policy.has_halves = True
