@@ -62,6 +62,16 @@ class StopConditions:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputGrammar:
+    """What the whole output has to look like."""
+
+    structural_tag: str
+    """In xgrammar's format, as JSON."""
+    param: str
+    """The field of the client's request that asks for it; errors name it."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One generation as a verifier replica receives it."""
 
@@ -84,6 +94,8 @@ class GenerateRequest:
     """Not None: give the log-probabilities of output tokens, and those of so many most likely tokens beside each."""
     prompt_logprobs: bool = False
     """Give those of the prompt's tokens, too. It is then computed whole, whatever of it is cached."""
+    grammar: OutputGrammar | None = None
+    """The request ends where its grammar does, whatever `ignore_eos` and `min_tokens` say."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dspine_cluster.engine.logit_rules import LogitRules
@@ -30,6 +31,9 @@ class Block:
     it the proposals are taken as certain, q(x) = 1."""
     draft_probs: Tensor | None = None
     """float32, same shape: exactly the numbers of q that the proposals were sampled from."""
+    is_cut: bool = False
+    """The next proposal was to be verified, too, but the request's grammar forbids it: it counts as rejected, and q
+    has a row of it."""
 
     @property
     def num_rows(self) -> int:
@@ -45,11 +49,18 @@ class Block:
         return len(self.token_ids) - self.rules.num_prompt_tokens
 
     def draft_distributions(self) -> tuple[Tensor, Tensor]:
-        """Candidates int64 and q float32 of each proposal's position, `[num_proposals, K]`."""
+        """Candidates int64 and q float32 of each row, `[num_rows, K]`; the last row has none unless a rejection there
+        is certain."""
         num_proposals = len(self.proposals)
         if self.draft_candidates is None or self.draft_probs is None:
-            return torch.tensor(self.proposals, dtype=torch.int64)[:, None], torch.ones(num_proposals, 1)
-        return self.draft_candidates[:num_proposals], self.draft_probs[:num_proposals]
+            # The target has no mass where a certain proposal is illegal: nothing is to be taken off it.
+            candidates = torch.tensor(self.proposals, dtype=torch.int64)[:, None]
+            probs = torch.ones(num_proposals, 1)
+        else:
+            num_drafted = num_proposals + self.is_cut
+            candidates, probs = self.draft_candidates[:num_drafted], self.draft_probs[:num_drafted]
+        padding = (0, 0, 0, self.num_rows - len(candidates))
+        return F.pad(candidates, padding), F.pad(probs, padding)
 
 
 @dataclass(slots=True)

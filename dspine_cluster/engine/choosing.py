@@ -73,10 +73,10 @@ def _block_rows(blocks: Sequence[Block], device: torch.device) -> BlockRows:
 
 
 def _draft_rows(blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
-    """q of every row, zero in the last row of each block: candidates int64 and probs float32 `[num_rows, K]`."""
+    """q of every row, see `Block.draft_distributions`: candidates int64 and probs float32 `[num_rows, K]`."""
     pairs = [block.draft_distributions() for block in blocks]
     top_k = max(candidates.shape[1] for candidates, _ in pairs)
-    padded = ((F.pad(t, (0, top_k - t.shape[1], 0, 1)) for t in pair) for pair in pairs)
+    padded = ((F.pad(t, (0, top_k - t.shape[1])) for t in pair) for pair in pairs)
     candidates, probs = (torch.cat(rows) for rows in zip(*padded, strict=True))
     return candidates, probs
 

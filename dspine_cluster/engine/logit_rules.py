@@ -6,11 +6,13 @@ Every rule holds at each position of a block, given the tokens before it, propos
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from dspine_cluster.core.acceptance import end_token_ids
+from dspine_cluster.engine.grammar_state import GrammarState
 from dspine_cluster.types import SamplingParams, StopConditions
 
 
@@ -31,8 +33,12 @@ class LogitRules:
         mask_token_id: int | None,
         vocab_size: int,
         device: torch.device,
+        grammar: GrammarState | None = None,
     ) -> None:
         self.sampling = sampling
+        self.grammar = grammar
+        self.end_conditions = stop if grammar is None else replace(stop, min_tokens=0, ignore_eos=False)
+        """When committed tokens end the request: a grammar allows end tokens only where it ends, or nothing else."""
         self.num_prompt_tokens = num_prompt_tokens
         self._min_tokens = stop.min_tokens
         self.mask_token_id = mask_token_id
@@ -41,7 +47,7 @@ class LogitRules:
         self._bias_ids = torch.tensor(list(bias), device=device).long()
         self._bias = torch.tensor(list(bias.values()), device=device, dtype=torch.float32)
         self._counts = _TokenCounts(vocab_size, device) if sampling.has_penalties else None
-        self._always_apply = bool(bias) or sampling.has_penalties
+        self._always_apply = bool(bias) or sampling.has_penalties or grammar is not None
 
     def apply_at(self, output_index: int) -> bool:
         """Whether `apply` can do more than mask, for a block whose first row predicts that output position."""
@@ -56,14 +62,31 @@ class LogitRules:
         if self.mask_token_id is not None:
             logits[:, self.mask_token_id] = -torch.inf
         num_output = len(token_ids) - self.num_prompt_tokens
-        num_rows_before_min = min(self._min_tokens - num_output, len(logits))
-        if num_rows_before_min > 0 and len(self._end_ids):
+        num_rows_before_min = max(min(self._min_tokens - num_output, len(logits)), 0)
+        if self.grammar is not None:
+            self._mask_illegal(logits, self.grammar, token_ids, proposals, num_rows_before_min)
+        elif num_rows_before_min and len(self._end_ids):
             logits[:num_rows_before_min, self._end_ids] = -torch.inf
         if len(self._bias_ids):
             logits[:, self._bias_ids] += self._bias
         if self._counts is not None:
             self._counts.catch_up(token_ids, self.num_prompt_tokens)
             self._penalise(logits, self._counts, proposals)
+
+    def _mask_illegal(
+        self,
+        logits: Tensor,
+        grammar: GrammarState,
+        token_ids: Sequence[int],
+        proposals: Sequence[int],
+        num_rows_before_min: int,
+    ) -> None:
+        """`min_tokens` keeps end tokens out only where the grammar leaves another choice."""
+        legal = grammar.legal_tokens(token_ids, proposals, logits.device)[:, : logits.shape[-1]]
+        early = legal[:num_rows_before_min]
+        others = early.index_fill(1, self._end_ids, False)
+        early.copy_(torch.where(others.any(-1, keepdim=True), others, early))
+        logits.masked_fill_(~legal, -torch.inf)
 
     def _penalise(self, logits: Tensor, counts: _TokenCounts, proposals: Sequence[int]) -> None:
         """Repetition over prompt and output (Keskar et al. 2019); frequency and presence over output (OpenAI)."""

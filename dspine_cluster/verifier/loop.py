@@ -18,6 +18,7 @@ from dspine_cluster.core.verify_length import BlockOutcome, BlockView, VerifyLen
 from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.token_bytes import TokenBytes
@@ -92,8 +93,8 @@ class VerifierLoop:
         self._pacing = Pacing(policy, self.drafters, clock)
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
-    def submit(self, uid: int, request: GenerateRequest) -> None:
-        """Take in a request that has been validated. Uids are never reused."""
+    def submit(self, uid: int, request: GenerateRequest, grammar: CompiledGrammar | None = None) -> None:
+        """Take in a request that has been validated, with its grammar if it has one. Uids are never reused."""
         root = verifier_root(self._target_fingerprint, self._config.dtype, request.cache_salt)
         session = Session(uid, request, next(self._arrivals), root)
         detokenizer = Detokenizer(
@@ -111,6 +112,7 @@ class VerifierLoop:
             mask_token_id=self._mask_token_id,
             vocab_size=self._engine.target.config.vocab_size,
             device=self._engine.target.embedding_weight.device,
+            grammar=None if grammar is None else GrammarState(grammar, session.num_prompt),
         )
         self.metrics.prompt_tokens_total += session.num_prompt
         self._passes.logprobs.add(session)
@@ -216,12 +218,13 @@ class VerifierLoop:
     def _commit_tokens(self, item: PassItem, verdict: Verdict) -> tuple[int, RoundOutput]:
         """Commit a verdict up to the request's end, and end the request there."""
         session = item.session
-        detokenizer = self.streams[session.uid].detokenizer
+        stream = self.streams[session.uid]
+        detokenizer = stream.detokenizer
         tokens, num_accepted = verdict.token_ids, verdict.num_accepted
         num_kept, reason = cut_at_end(
             tokens,
             num_output_before=session.num_output,
-            conditions=session.request.stop,
+            conditions=stream.rules.end_conditions,
             eos_token_ids=self._eos_token_ids,
         )
         pushed = detokenizer.push(tokens[: num_kept - 1 if reason is FinishReason.STOP else num_kept])

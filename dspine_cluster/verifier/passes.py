@@ -36,7 +36,7 @@ class PassRunner:
         replayed by the next pass.
         """
         sessions = [block.session for block in plan.blocks]
-        proposals = [_proposals(item, drafted) for item in plan.blocks]
+        proposals = [self._legal_proposals(item, drafted) for item in plan.blocks]
         hidden = self._engine.forward(
             [
                 _segment(session, [session.tokens[-1], *own])
@@ -47,7 +47,8 @@ class PassRunner:
         num_block_rows = sum(1 + len(tokens) for tokens in proposals)
         completing = list(_completing_chunks(plan, num_block_rows))
         blocks = [
-            self._block(session, own, drafted) for session, own in zip(sessions, proposals, strict=True)
+            self._block(item.session, own, drafted, is_cut=len(own) < item.verify_length)
+            for item, own in zip(plan.blocks, proposals, strict=True)
         ]
         blocks += [self._block(chunk.session, [], {}) for chunk, _ in completing]
         sampled = hidden[:num_block_rows]
@@ -59,14 +60,30 @@ class PassRunner:
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
         return list(zip(items, verdicts, strict=True))
 
+    def _legal_proposals(self, item: BlockPlan, drafted: Mapping[int, DraftedBlock]) -> list[int]:
+        """The proposals to verify, up to the first that the request's grammar forbids.
+
+        Cut here and not before verify lengths are chosen, which may not depend on what the proposals are.
+        """
+        proposals = drafted[item.session.uid].tokens[: item.verify_length] if item.verify_length else []
+        grammar = self._streams[item.session.uid].rules.grammar
+        if grammar is None or not proposals:
+            return proposals
+        return proposals[: grammar.num_legal(item.session.tokens, proposals)]
+
     def _block(
-        self, session: Session, proposals: Sequence[int], drafted: Mapping[int, DraftedBlock]
+        self,
+        session: Session,
+        proposals: Sequence[int],
+        drafted: Mapping[int, DraftedBlock],
+        *,
+        is_cut: bool = False,
     ) -> Block:
         rules = self._streams[session.uid].rules
         source = drafted.get(session.uid)
-        if not proposals or source is None:
+        if not (proposals or is_cut) or source is None:
             return Block(rules, session.tokens, proposals)
-        return Block(rules, session.tokens, proposals, source.candidates, source.probs)
+        return Block(rules, session.tokens, proposals, source.candidates, source.probs, is_cut)
 
     def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
         """The accepted proposals of each block are committed; the rest of its inputs is void."""
@@ -83,10 +100,6 @@ def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkP
         row += chunk.num_tokens
         if chunk.completes_prefill:
             yield chunk, row - 1
-
-
-def _proposals(item: BlockPlan, drafted: Mapping[int, DraftedBlock]) -> list[int]:
-    return drafted[item.session.uid].tokens[: item.verify_length] if item.verify_length else []
 
 
 def _segment(session: Session, tokens: Sequence[int]) -> Segment:

@@ -13,11 +13,13 @@ from queue import Empty, SimpleQueue
 
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.core.cluster_records import ReplicaReport
+from dspine_cluster.engine.grammar_state import CompiledGrammar
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
 from dspine_cluster.verifier.connector import DrafterConnector
+from dspine_cluster.verifier.grammars import Grammars
 from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, make_policy
 from dspine_cluster.verifier.load_report import LoadReport
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
@@ -51,6 +53,12 @@ class VerifierService:
         self.hello = loaded.hello
         self._config = config.engine
         self._vocab_size = loaded.engine.target.config.vocab_size
+        self._grammars = Grammars(
+            loaded.token_bytes,
+            eos_token_ids=loaded.engine.target.config.eos_token_ids,
+            mask_token_id=drafter.mask_token_id if drafter else None,
+            vocab_size=self._vocab_size,
+        )
         self._loop = VerifierLoop(
             loaded.engine,
             loaded.token_bytes,
@@ -91,6 +99,7 @@ class VerifierService:
     def stop(self) -> None:
         """End the loop; requests that still run fail with EngineStoppedError."""
         self._connector.stop()  # first, so that no channel comes that nobody would close
+        self._grammars.stop()
         self._stopping = True
         self._wake.set()
         self._thread.join()
@@ -106,6 +115,7 @@ class VerifierService:
         admitted = admit(
             request, vocab_size=self._vocab_size, max_model_len_tokens=self._config.max_model_len_tokens
         )
+        grammar = None if request.grammar is None else await self._grammars.compile(request.grammar)
         if len(self._sinks) >= self.max_requests:
             raise OverloadedError("too many requests wait for this replica")
         uid = next(self._uids)
@@ -113,7 +123,7 @@ class VerifierService:
         self._sinks[uid] = sink
         num_tokens = len(admitted.prompt_ids) + len(admitted.forced_output_ids)
         self._load_report.note_arrival(uid, admitted.request_id, num_tokens)
-        self._command(lambda: self._submit(uid, admitted))
+        self._command(lambda: self._submit(uid, admitted, grammar))
         try:
             # Asked after the sink is known: a loop that ends from here on tells the sink itself.
             if self._failure is not None or self._stopping:
@@ -198,8 +208,8 @@ class VerifierService:
                 return
             command()
 
-    def _submit(self, uid: int, request: GenerateRequest) -> None:
-        self._loop.submit(uid, request)
+    def _submit(self, uid: int, request: GenerateRequest, grammar: CompiledGrammar | None) -> None:
+        self._loop.submit(uid, request, grammar)
         self._taken_in.append(uid)
 
     def _command(self, command: Callable[[], None]) -> None:

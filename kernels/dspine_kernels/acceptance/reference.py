@@ -53,7 +53,8 @@ def accept_sampled(
         probs: p, the target's distributions, float32 `[num_rows, vocab_size]`.
         blocks: the proposals.
         draft_candidates: int64 `[num_rows, top_k]`, where q has its mass.
-        draft_probs: float32, same shape: q; zero in the last row of each block.
+        draft_probs: float32, same shape: q; zero in the last row of each block, unless a proposal that is not there was
+            rejected.
         uniforms: float64 `[num_rows]` in [0, 1).
     """
     target = probs.gather(1, blocks.proposals[:, None])[:, 0].double()

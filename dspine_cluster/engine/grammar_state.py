@@ -1,0 +1,87 @@
+"""Which tokens a request's grammar allows at every position of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import xgrammar
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledGrammar:
+    """A grammar compiled for the target's tokens; requests share it."""
+
+    compiled: xgrammar.CompiledGrammar
+    vocab_size: int
+    """Ids in a mask."""
+
+
+class GrammarState:
+    """How far one request's output has come in its grammar.
+
+    Like token counts it follows the committed tokens by itself, so that a request that resumes elsewhere, or after
+    preemption, loses nothing. Where the grammar is complete, end tokens are legal. Where nothing is, because a
+    grammar can lead nowhere, they are the only ones, so that there always is a token.
+    """
+
+    def __init__(self, grammar: CompiledGrammar, num_prompt_tokens: int) -> None:
+        import xgrammar
+
+        self._matcher = xgrammar.GrammarMatcher(grammar.compiled)
+        self._end_ids: list[int] = self._matcher.stop_token_ids
+        self._num_words = -(-grammar.vocab_size // 32)
+        self._num_followed = num_prompt_tokens
+        self._is_over = False
+
+    def num_legal(self, token_ids: Sequence[int], proposals: Sequence[int]) -> int:
+        """How many of `proposals`, from the first, may follow the committed `token_ids`, prompt first."""
+        self._catch_up(token_ids)
+        num_legal = self._walk(proposals)
+        self._matcher.rollback(num_legal)
+        return num_legal
+
+    def legal_tokens(
+        self, token_ids: Sequence[int], proposals: Sequence[int], device: torch.device
+    ) -> Tensor:
+        """Which tokens may follow `token_ids + proposals[:j]`, all of them legal: bool [len(proposals) + 1, V], V the
+        vocabulary rounded up to 32."""
+        self._catch_up(token_ids)
+        masks = torch.zeros(len(proposals) + 1, self._num_words, dtype=torch.int32)
+        num_walked = 0
+        for row in range(len(masks)):
+            if not (self._is_over or self._matcher.is_terminated()):
+                self._matcher.fill_next_token_bitmask(masks, row)
+            if row < len(proposals):
+                num_walked += self._walk(proposals[row : row + 1])
+        self._matcher.rollback(num_walked)
+        for row in torch.nonzero(~masks.any(-1)).flatten().tolist():
+            for token in self._end_ids:
+                masks[row, token // 32] |= _BIT[token % 32]
+        bits = masks.to(device)[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)
+        return (bits & 1).bool().flatten(1)
+
+    def _catch_up(self, token_ids: Sequence[int]) -> None:
+        assert len(token_ids) >= self._num_followed, "committed tokens never disappear"
+        fresh = token_ids[self._num_followed :]
+        self._num_followed = len(token_ids)
+        if self._walk(fresh) < len(fresh):
+            self._is_over = True
+
+    def _walk(self, tokens: Sequence[int]) -> int:
+        """Take tokens up to the first that is illegal; how many."""
+        if self._is_over:
+            return 0
+        for num_taken, token in enumerate(tokens):
+            if not self._matcher.accept_token(token):
+                return num_taken
+        return len(tokens)
+
+
+_BIT = [1 << bit if bit < 31 else -(1 << 31) for bit in range(32)]
+"""Of a word of a mask, int32."""
