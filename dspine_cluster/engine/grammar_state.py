@@ -18,8 +18,14 @@ class CompiledGrammar:
     """A grammar compiled for the target's tokens; requests share it."""
 
     compiled: xgrammar.CompiledGrammar
+    textless_ids: frozenset[int]
+    """Tokens that no grammar can ask for."""
     vocab_size: int
-    """Ids in a mask."""
+
+
+def num_words(vocab_size: int) -> int:
+    """int32 words of a mask, a bit a token."""
+    return -(-vocab_size // 32)
 
 
 class GrammarState:
@@ -35,7 +41,8 @@ class GrammarState:
 
         self._matcher = xgrammar.GrammarMatcher(grammar.compiled)
         self._end_ids: list[int] = self._matcher.stop_token_ids
-        self._num_words = -(-grammar.vocab_size // 32)
+        self._textless_ids = grammar.textless_ids
+        self._vocab_size = grammar.vocab_size
         self._num_followed = num_prompt_tokens
         self._is_over = False
 
@@ -49,10 +56,10 @@ class GrammarState:
     def legal_tokens(
         self, token_ids: Sequence[int], proposals: Sequence[int], device: torch.device
     ) -> Tensor:
-        """Which tokens may follow `token_ids + proposals[:j]`, all of them legal: bool [len(proposals) + 1, V], V the
-        vocabulary rounded up to 32."""
+        """Which tokens may follow `token_ids + proposals[:j]`, all of them legal: bool
+        [len(proposals) + 1, vocab_size]."""
         self._catch_up(token_ids)
-        masks = torch.zeros(len(proposals) + 1, self._num_words, dtype=torch.int32)
+        masks = torch.zeros(len(proposals) + 1, num_words(self._vocab_size), dtype=torch.int32)
         num_walked = 0
         for row in range(len(masks)):
             if not (self._is_over or self._matcher.is_terminated()):
@@ -64,7 +71,7 @@ class GrammarState:
             for token in self._end_ids:
                 masks[row, token // 32] |= _BIT[token % 32]
         bits = masks.to(device)[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)
-        return (bits & 1).bool().flatten(1)
+        return (bits & 1).bool().flatten(1)[:, : self._vocab_size]
 
     def _catch_up(self, token_ids: Sequence[int]) -> None:
         assert len(token_ids) >= self._num_followed, "committed tokens never disappear"
@@ -75,10 +82,10 @@ class GrammarState:
 
     def _walk(self, tokens: Sequence[int]) -> int:
         """Take tokens up to the first that is illegal; how many."""
-        if self._is_over:
-            return 0
         for num_taken, token in enumerate(tokens):
-            if not self._matcher.accept_token(token):
+            # Asked first what xgrammar would log.
+            is_refused = self._is_over or token in self._textless_ids or self._matcher.is_terminated()
+            if is_refused or not self._matcher.accept_token(token):
                 return num_taken
         return len(tokens)
 

@@ -82,7 +82,7 @@ class LogitRules:
         num_rows_before_min: int,
     ) -> None:
         """`min_tokens` keeps end tokens out only where the grammar leaves another choice."""
-        legal = grammar.legal_tokens(token_ids, proposals, logits.device)[:, : logits.shape[-1]]
+        legal = grammar.legal_tokens(token_ids, proposals, logits.device)
         early = legal[:num_rows_before_min]
         others = early.index_fill(1, self._end_ids, False)
         early.copy_(torch.where(others.any(-1, keepdim=True), others, early))

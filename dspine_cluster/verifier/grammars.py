@@ -10,10 +10,10 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dspine_cluster.engine.grammar_state import CompiledGrammar
+from dspine_cluster.engine.grammar_state import CompiledGrammar, num_words
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import OutputGrammar
-from dspine_cluster.verifier.detokenizer import TokenBytes
 
 if TYPE_CHECKING:
     import xgrammar
@@ -47,6 +47,7 @@ class Grammars:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._compiler: xgrammar.GrammarCompiler | None = None
+        self._textless_ids = frozenset[int]()
         self._cached: OrderedDict[str, CompiledGrammar] = OrderedDict()
         self._in_work: dict[str, Future[CompiledGrammar]] = {}
 
@@ -122,11 +123,11 @@ class Grammars:
             compiled = self._compiler.compile_structural_tag(text)
         except (RuntimeError, ValueError) as error:  # all of xgrammar's own are one of these
             raise _GrammarError(str(error).partition(": ")[2].strip() or str(error)) from error
-        mask = torch.zeros(1, -(-self._vocab_size // 32), dtype=torch.int32)
+        mask = torch.zeros(1, num_words(self._vocab_size), dtype=torch.int32)
         xgrammar.GrammarMatcher(compiled).fill_next_token_bitmask(mask)
         if not mask.any():
             raise _GrammarError("no output is possible under it")
-        return CompiledGrammar(compiled, self._vocab_size)
+        return CompiledGrammar(compiled, self._textless_ids, self._vocab_size)
 
     def _make_compiler(self) -> xgrammar.GrammarCompiler:
         import xgrammar
@@ -142,6 +143,7 @@ class Grammars:
             vocab_size=self._vocab_size,
             stop_token_ids=self._eos_token_ids,
         )
+        self._textless_ids = frozenset(info.special_token_ids)
         max_threads = min(4, max(1, (os.cpu_count() or 1) // 2))
         return xgrammar.GrammarCompiler(info, max_threads=max_threads, cache_enabled=False)
 

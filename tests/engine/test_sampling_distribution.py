@@ -265,7 +265,7 @@ def _cutting_unlikely_proposals() -> Decide:
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
         cut = []
         for block in blocks:
-            pairs = zip(block.draft_distributions()[1], block.proposals, strict=True)
+            pairs = zip(block.draft_distributions()[1][:-1], block.proposals, strict=True)
             likely = [bool(row[proposal] >= 0.4) for row, proposal in pairs]
             cut.append(replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
         return right(_logits(cut), cut)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import verify
 from dspine_cluster.models.cache import SequenceCache
@@ -20,7 +21,11 @@ NUM_TRIALS = 3
 
 
 def is_decisive(
-    target: TargetModel, request: GenerateRequest, token_ids: Sequence[int], mask_token_id: int
+    target: TargetModel,
+    request: GenerateRequest,
+    token_ids: Sequence[int],
+    mask_token_id: int,
+    grammar: CompiledGrammar | None = None,
 ) -> bool:
     """Whether the greedy or seeded output `token_ids` stays the same when all logits are disturbed a little."""
     prompt, output = list(request.prompt_ids), list(token_ids)
@@ -39,6 +44,7 @@ def is_decisive(
             mask_token_id=mask_token_id,
             vocab_size=target.config.vocab_size,
             device=logits.device,
+            grammar=None if grammar is None else GrammarState(grammar, len(prompt)),
         )
         block = Block(rules, prompt, output[:-1])
         (verdict,) = verify(partial(_rows, disturbed), [block], random)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ from dspine_cluster.transport.messages import (
     Proposals,
 )
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
+from dspine_cluster.verifier.grammars import Grammars
 from dspine_cluster.verifier.loop import Outputs, VerifierLoop
 from tests.drafts import DraftItem, column, items_of
 
@@ -279,12 +281,19 @@ class LoopHarness:
             random_seed=seed,
             clock=self.clock,
         )
+        self.grammars = Grammars(
+            TokenBytes(tokenizer or byte_tokenizer()),
+            eos_token_ids=target.config.eos_token_ids,
+            mask_token_id=mask_token_id,
+            vocab_size=target.config.vocab_size,
+        )
         if channel is not None:
             self.loop.drafters.connect("scripted", channel)
 
     def submit(self, uid: int, request: GenerateRequest) -> None:
         self.results[uid] = Result()
-        self.loop.submit(uid, request)
+        grammar = None if request.grammar is None else asyncio.run(self.grammars.compile(request.grammar))
+        self.loop.submit(uid, request, grammar)
 
     def step(self) -> bool:
         """One step; a wait moves the clock. False when nothing is left that could happen."""
