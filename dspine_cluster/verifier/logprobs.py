@@ -58,13 +58,15 @@ class LogprobsReader:
     def forget(self, uid: int) -> None:
         self._asked.pop(uid, None)
 
-    def read(self, plan: BatchPlan, hidden: Tensor, verdicts: Sequence[Verdict]) -> None:
+    def read(
+        self, plan: BatchPlan, hidden: Tensor, block_rows: Sequence[int], verdicts: Sequence[Verdict]
+    ) -> None:
         """Note what a pass gave, before it is committed.
 
-        `hidden` [num_tokens, hidden_size] are its final hidden states; `verdicts` those of its blocks, and then of the
-        chunks that complete a prefill.
+        `hidden` [num_tokens, hidden_size] are its final hidden states, the first `block_rows` of them those of its
+        blocks; `verdicts` are those of its blocks, and then of the chunks that complete a prefill.
         """
-        parts = list(self._parts(plan, verdicts)) if self._asked else []
+        parts = list(self._parts(plan, block_rows, verdicts)) if self._asked else []
         if not parts:
             return
         index = torch.tensor([row for part in parts for row in part.rows], device=hidden.device)
@@ -98,14 +100,16 @@ class LogprobsReader:
             self.forget(uid)
         return replace(output, logprobs=asked.output[: len(output.token_ids)], prompt_logprobs=prompt)
 
-    def _parts(self, plan: BatchPlan, verdicts: Sequence[Verdict]) -> Iterator[_Rows]:
+    def _parts(
+        self, plan: BatchPlan, block_rows: Sequence[int], verdicts: Sequence[Verdict]
+    ) -> Iterator[_Rows]:
         remaining = iter(verdicts)
         first_row = 0
-        for block in plan.blocks:
+        for block, num_rows in zip(plan.blocks, block_rows, strict=True):
             token_ids = next(remaining).token_ids
             if (asked := self._asked.get(block.session.uid)) is not None:
                 yield _Rows(asked, range(first_row, first_row + len(token_ids)), (), token_ids)
-            first_row += 1 + block.verify_length
+            first_row += num_rows
         for chunk in plan.chunks:
             token_ids = next(remaining).token_ids if chunk.completes_prefill else ()
             if (asked := self._asked.get(chunk.session.uid)) is not None:

@@ -44,7 +44,8 @@ class PassRunner:
             ],
             [_segment(chunk.session, chunk.tokens) for chunk in plan.chunks],
         )  # [num_tokens, hidden_size]
-        num_block_rows = sum(1 + len(tokens) for tokens in proposals)
+        block_rows = [1 + len(own) for own in proposals]
+        num_block_rows = sum(block_rows)
         completing = list(_completing_chunks(plan, num_block_rows))
         blocks = [
             self._block(item.session, own, drafted, is_cut=len(own) < item.verify_length)
@@ -56,7 +57,7 @@ class PassRunner:
             sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
         self._keep_accepted(plan.blocks, verdicts)
-        self.logprobs.read(plan, hidden, verdicts)
+        self.logprobs.read(plan, hidden, block_rows, verdicts)
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
         return list(zip(items, verdicts, strict=True))
 

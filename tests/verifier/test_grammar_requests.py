@@ -12,8 +12,8 @@ import pytest
 
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.transport.messages import DraftItem
 from dspine_cluster.types import FinishReason, GenerateRequest, OutputGrammar, SamplingParams
+from tests.drafts import DraftItem
 from tests.engine.grammar_cases import Format, regex, structural_tag
 from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import (
@@ -117,6 +117,19 @@ def test_speculative_output_is_that_of_plain_decoding(truth: Truth) -> None:
     assert outputs(list(harness.results.values())) == outputs(truth.results)
     metrics = harness.loop.metrics
     assert metrics.committed_tokens_total / metrics.rounds_total > 2, "proposals that are legal are accepted"
+
+
+def test_logprobs_are_those_of_plain_decoding_although_blocks_are_cut(truth: Truth) -> None:
+    requests = [replace(request, num_top_logprobs=2) for request in truth.requests[:8]]
+    harness = LoopHarness(truth.target, channel=ScriptedChannel(adversarial(truth)))
+    pairs = zip(harness.generate(requests), plain(truth.target, requests), strict=True)
+    for ours, theirs in pairs:
+        logprobs, expected = (
+            [value for output in result.outputs if output.logprobs for value in output.logprobs.chosen]
+            for result in (ours, theirs)
+        )
+        assert len(logprobs) == len(ours.token_ids)
+        assert logprobs == pytest.approx(expected, abs=1e-4)
 
 
 def test_output_survives_preemption(truth: Truth) -> None:
