@@ -82,11 +82,15 @@ class GenerateRequest:
     forced_output_ids: tuple[int, ...] = ()
     """Output tokens already given to the caller by another replica; they count as output everywhere."""
     priority: int = 0
-    """Smaller is served first; equal priorities in order of arrival."""
+    """Of one client's requests smaller is served first, equal ones in order of arrival."""
     message_boundaries: tuple[int, ...] = ()
     """Lengths, ascending, at which messages of the prompt end: where later prompts are likely to part from it."""
     cache_salt: str = ""
     """Only requests of the same salt share cached prefixes."""
+    client: str = ""
+    """Who asks. What waits is served fairly between clients, and `priority` is among requests of one client."""
+    client_share: float = 1.0
+    """What the client is entitled to beside others."""
     preferred_drafter: tuple[str, ...] = ()
     """Endpoints of the drafter that placement has picked, because it may have the context already. Another one is used
     where the verifier is not connected to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -123,7 +123,7 @@ def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session]
 def plan_batch(
     decoding: Sequence[tuple[Session, int]],
     running: Sequence[Session],
-    waiting: Sequence[Session],
+    waiting: Iterable[Session],
     budget: Budget,
     prefixes: Prefixes,
 ) -> BatchPlan:

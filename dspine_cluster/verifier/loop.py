@@ -232,6 +232,7 @@ class VerifierLoop:
             num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
         if num_kept < len(tokens):
             tokens, num_accepted = tokens[:num_kept], min(num_accepted, num_kept)
+        self.streams.charge(session, len(tokens))
         if isinstance(item, BlockPlan):
             self._commit_round(item, tokens, num_accepted)
         else:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter
 from dataclasses import dataclass
 
 from dspine_cluster.core.batch_planner import BatchPlan
+from dspine_cluster.core.fair_queue import FairQueue
 from dspine_cluster.core.prefix_cache import PrefixCache
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.engine.logit_rules import LogitRules
@@ -32,7 +32,7 @@ class Streams:
         self._streams: dict[int, Stream] = {}
         self.running: list[Session] = []
         """Sessions that hold pages and a state slot, in order of admission."""
-        self.waiting: list[Session] = []
+        self.waiting = FairQueue[Session]()
         """Sessions in the order in which they will be admitted."""
         self._expected: dict[int, int] = {}
         """Tokens that each waiting session has to prefill, by uid: those not cached when it began to wait."""
@@ -78,10 +78,16 @@ class Streams:
             block.session.pages.extend(index.allocate(block.num_new_pages))
         for chunk, resume in admitted:
             session = chunk.session
+            if session.cached_prompt_tokens is None:
+                self.charge(session, self._expected[session.uid])
             self._dequeue(session)
             self.running.append(session)
             slot = self._state_pool.allocate()
             self.prefix_cache.start(session, resume, chunk.num_new_pages, slot)
+
+    def charge(self, session: Session, num_tokens: int) -> None:
+        """Count tokens that were computed for the client that asked for the session."""
+        self.waiting.shares.charge(session.request.client, num_tokens)
 
     def remove(self, uid: int, *, keep_state: bool) -> Session:
         """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
@@ -118,8 +124,15 @@ class Streams:
     def _enqueue(self, session: Session) -> None:
         cached = self.prefix_cache.find(session).match.num_tokens
         self._expected[session.uid] = len(session.tokens) - cached
-        insort(self.waiting, session, key=lambda session: (session.request.priority, session.arrival))
+        request = session.request
+        self.waiting.add(
+            session,
+            client=request.client,
+            share=request.client_share,
+            order=(request.priority, session.arrival),
+            cost_tokens=self._expected[session.uid],
+        )
 
     def _dequeue(self, session: Session) -> None:
-        self.waiting.remove(session)
+        self.waiting.remove(session, session.request.client)
         del self._expected[session.uid]
