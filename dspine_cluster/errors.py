@@ -31,9 +31,11 @@ class RequestError(DspineError):
 class OverloadedError(DspineError):
     """The server cannot take the request now; try again after `retry_after_s`."""
 
-    def __init__(self, message: str, *, retry_after_s: float = 2.0) -> None:
+    def __init__(self, message: str, *, retry_after_s: float = 2.0, code: str = "overloaded") -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.code = code
+        """As OpenAI's error shape has it: whether the server or the client's own limit refuses."""
 
 
 class ChannelError(DspineError):

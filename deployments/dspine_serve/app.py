@@ -9,7 +9,7 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from dspine_cluster.config import VerifierConfig
-from dspine_serve.args import MAX_ONGOING_REQUESTS, AppArgs, ReplicaArgs
+from dspine_serve.args import INGRESS_MAX_ONGOING_REQUESTS, MAX_ONGOING_REQUESTS, AppArgs, ReplicaArgs
 from dspine_serve.directory import Directory
 from dspine_serve.drafter import Drafter, DrafterConfig
 from dspine_serve.ingress import Ingress, IngressConfig
@@ -58,12 +58,18 @@ def build(args: AppArgs) -> Application:
         ),
         directory,
     )
-    ingress = _deploy(Ingress, args.ingresses, graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S)
+    ingress = _deploy(
+        Ingress,
+        args.ingresses,
+        max_ongoing_requests=INGRESS_MAX_ONGOING_REQUESTS,
+        graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
+    )
     config = IngressConfig(
         model_name=args.served_name,
         target=args.target,
         drafter=args.drafter,
         engine=args.engine,
+        http=args.http,
         max_body_bytes=args.ingresses.max_body_bytes,
         max_choices=args.ingresses.max_choices,
     )

@@ -6,10 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource
 
 MAX_ONGOING_REQUESTS = 256
 """Calls that a replica takes at a time."""
+INGRESS_MAX_ONGOING_REQUESTS = 8192
+"""More than an ingress admits: it refuses what is too much by itself, and health checks never wait for a slot."""
 
 
 def _source(value: Any) -> Any:
@@ -87,6 +90,7 @@ class AppArgs(_Args):
     secret: Annotated[SecretStr, Field(min_length=16)] | None = None
     """What verifiers and drafters prove to each other that they know. None makes one with each deployment: during an
     update old and new ones then do not pair, and decode plainly where they have no others."""
+    http: HttpConfig = HttpConfig()
     directory: DirectoryArgs = DirectoryArgs()
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()

@@ -98,11 +98,22 @@ class ServeGenerator:
                 raise
 
     async def check_health(self) -> None:
-        """Raises EngineStoppedError when no verifier replica answers."""
+        """Raises EngineStoppedError when no verifier replica lives. One that the directory hears of lives, however
+        busy it is; without the directory one has to answer."""
+        if self._placing.knows_verifiers:
+            return
         try:
             await within(_HEALTH_TIMEOUT_S, self._verifier.check_health.remote())
         except (RayError, RayServeException, AioRpcError, TimeoutError) as error:
             raise EngineStoppedError("no verifier replica answers") from error
+
+    async def check_ready(self) -> None:
+        """Raises EngineStoppedError, or OverloadedError where all that live are full, when no verifier takes
+        a request."""
+        if not self._placing.has_room:
+            await self.check_health()
+            if self._placing.knows_verifiers:
+                raise OverloadedError("all replicas have as many requests as they take")
 
     async def _attempt(
         self, progress: Progress, uids: Iterator[str], choices: Choices

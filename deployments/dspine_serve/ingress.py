@@ -11,7 +11,9 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
@@ -38,6 +40,7 @@ class IngressConfig:
     drafter: ModelSource
     engine: EngineConfig
     """The verifiers'."""
+    http: HttpConfig
     max_body_bytes: int
     max_choices: int
 
@@ -70,6 +73,7 @@ class Ingress:
         self._placing = Placing(report_dead=directory.remove.remote)
         self._board = StatusBoard()
         self._following = asyncio.get_running_loop().create_task(Follower(directory, self._take).run())
+        self._admission = Admission(config.http.max_open_requests, config.http.max_waiting_tokens)
         self._app = create_app(
             ServeGenerator(verifier, self._placing, config.key_maker(folder)),
             ChatTokenizer.from_folder(folder),
@@ -80,6 +84,8 @@ class Ingress:
                 max_body_bytes=config.max_body_bytes,
                 max_choices=config.max_choices,
             ),
+            config.http,
+            self._admission,
         )
 
         add_status_routes(self._app, config.model_name, lambda: self._board.status(time.monotonic()))
@@ -89,7 +95,7 @@ class Ingress:
 
     async def stats(self) -> dict[str, float]:
         """Placements by reason, streams that were resumed or lost, and what is held now."""
-        return self._placing.stats()
+        return {**self._placing.stats(), **self._admission.stats()}
 
     def _take(self, updates: ClusterUpdates) -> None:
         self._placing.apply(updates)

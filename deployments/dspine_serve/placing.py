@@ -116,6 +116,16 @@ class Placing:
             self._placer.release(request.uid)
             del self._streams[place.lifeline]
 
+    @property
+    def knows_verifiers(self) -> bool:
+        """Whether the directory hears of any."""
+        return self._placer.num_verifiers > 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one of them takes requests."""
+        return self._placer.num_routable_verifiers > 0
+
     def watch(self, place: Place, replica_id: str) -> None:
         """The request is on this replica."""
         self._streams[place.lifeline] = replica_id

@@ -50,6 +50,15 @@ def body_too_large(max_body_bytes: int) -> ApiError:
     )
 
 
+def body_too_slow(timeout_s: float) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_TIMEOUT,
+        f"The body did not arrive within {timeout_s:g} seconds.",
+        code="request_timeout",
+        headers={"Connection": "close"},
+    )
+
+
 def describe(error: Exception) -> ApiError:
     """What a client is told about `error`. Failures that are not its own are logged and told without details."""
     match error:
@@ -61,8 +70,8 @@ def describe(error: Exception) -> ApiError:
                 HTTPStatus.TOO_MANY_REQUESTS,
                 str(error),
                 type="rate_limit_error",
-                code="overloaded",
-                headers={"Retry-After": str(math.ceil(error.retry_after_s))},
+                code=error.code,
+                headers={"Retry-After": str(max(1, math.ceil(error.retry_after_s)))},
             )
         case EngineStoppedError():
             _logger.warning("The engine is not available: %s", error)

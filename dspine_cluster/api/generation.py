@@ -19,7 +19,11 @@ class Generator(Protocol):
         ...
 
     async def check_health(self) -> None:
-        """Raises EngineStoppedError when no request could be answered now."""
+        """Raises EngineStoppedError when no verifier lives, as far as is known. It does not depend on the load."""
+        ...
+
+    async def check_ready(self) -> None:
+        """Raises EngineStoppedError, or OverloadedError, when no verifier takes a request now."""
         ...
 
 

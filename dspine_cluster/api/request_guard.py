@@ -4,35 +4,63 @@ from __future__ import annotations
 
 import asyncio
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dspine_cluster.api.errors import body_too_large
+from dspine_cluster.api.errors import ApiError, body_too_large, body_too_slow
 
 
 class RequestGuard:
-    """Reads the whole body, refuses it with status 413 beyond `max_body_bytes`, then runs `app` and cancels it as
-    soon as the client disconnects, whether it streams or is still waiting for its first token."""
+    """Reads the whole body, refuses it with status 413 beyond `max_body_bytes` and with 408 after `body_timeout_s`,
+    then runs `app` and cancels it as soon as the client disconnects, whether it streams or is still waiting for its
+    first token."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: int, body_timeout_s: float = 30.0) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._body_timeout_s = body_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                body = await self._read(scope, receive)
+        except _RefusedBodyError as error:
+            await error.answer.response()(scope, receive, send)
+            return
+        except TimeoutError:
+            await body_too_slow(self._body_timeout_s).response()(scope, receive, send)
+            return
+        if body is not None:
+            await _run_while_connected(self._app, body, scope, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body; None when the client has gone.
+
+        Raises:
+            _RefusedBodyError: it is too large; what is announced as too large is not read.
+        """
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > self._max_body_bytes:
+            raise _RefusedBodyError(body_too_large(self._max_body_bytes))
         body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return
+                return None
             body += message.get("body", b"")
             if len(body) > self._max_body_bytes:
-                await body_too_large(self._max_body_bytes).response()(scope, receive, send)
-                return
+                raise _RefusedBodyError(body_too_large(self._max_body_bytes))
             if not message.get("more_body", False):
-                break
-        await _run_while_connected(self._app, bytes(body), scope, receive, send)
+                return bytes(body)
+
+
+class _RefusedBodyError(Exception):
+    def __init__(self, answer: ApiError) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 async def _run_while_connected(app: ASGIApp, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:

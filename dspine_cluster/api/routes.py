@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
+from starlette.middleware.cors import CORSMiddleware
 
+from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
 from dspine_cluster.api.chat import chat_events, whole_chat
@@ -15,7 +18,10 @@ from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.choice_details import AnswerOptions
 from dspine_cluster.api.completions import CompletionPrompt, prompts_alone, text_events, whole_text
 from dspine_cluster.api.errors import install_error_handlers
-from dspine_cluster.api.generation import Generator, generate_all
+from dspine_cluster.api.generation import Generator
+from dspine_cluster.api.http_config import HttpConfig
+from dspine_cluster.api.key_guard import KeyGuard
+from dspine_cluster.api.keys import ApiKeys
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.model_routes import add_model_routes, check_model
 from dspine_cluster.api.option_checks import check_options
@@ -31,11 +37,33 @@ from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
 
 
-def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, limits: ApiLimits) -> FastAPI:
-    """The OpenAI-compatible interface to one model. Every error is answered in OpenAI's shape."""
+def create_app(
+    generator: Generator,
+    tokenizer: ChatTokenizer,
+    model_name: str,
+    limits: ApiLimits,
+    http: HttpConfig | None = None,
+    admission: Admission | None = None,
+) -> FastAPI:
+    """The OpenAI-compatible interface to one model. Every error is answered in OpenAI's shape.
+
+    Raises:
+        ConfigError: the API keys that `http` names are wrong.
+    """
+    http = http or HttpConfig()
+    admitted = admission or Admission(http.max_open_requests, http.max_waiting_tokens)
     app = FastAPI(title="dspine_cluster", version=version("dspine-cluster"), docs_url=None, redoc_url=None)
     app.router.route_class = StrictJsonRoute
-    app.add_middleware(RequestGuard, max_body_bytes=limits.max_body_bytes)
+    app.add_middleware(RequestGuard, max_body_bytes=limits.max_body_bytes, body_timeout_s=http.body_timeout_s)
+    app.add_middleware(KeyGuard, keys=ApiKeys.of(http, time.monotonic()))
+    if http.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=http.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("Retry-After",),
+        )
     install_error_handlers(app)
     add_model_routes(app, model_name, limits)
     add_tokenize_routes(app, tokenizer, model_name, limits)
@@ -48,7 +76,7 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
     def start(
         body: ChatCompletionRequest | CompletionRequest, head: AnswerHead, prompts: list[EncodedPrompt]
     ) -> Outputs:
-        return generate_all(generator, generate_requests(body, head.id, prompts, limits))
+        return admitted.run(generator, generate_requests(body, head.id, prompts, limits))
 
     @app.post("/v1/chat/completions", response_model=ChatCompletion)
     async def create_chat_completion(body: ChatCompletionRequest) -> Response:
@@ -67,7 +95,7 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
         options = AnswerOptions.of(body, tokenizer.token_bytes)
         if body.stream:
             return await EventStream.open(
-                chat_events(head, outputs, options, answer_format, prompt.token_ids)
+                chat_events(head, outputs, options, answer_format, prompt.token_ids), http.keep_alive_s
             )
         return _json(await whole_chat(head, outputs, options, answer_format, prompt.token_ids))
 
@@ -85,13 +113,20 @@ def create_app(generator: Generator, tokenizer: ChatTokenizer, model_name: str, 
             outputs = prompts_alone(outputs)
         options = AnswerOptions.of(body, tokenizer.token_bytes)
         if body.stream:
-            return await EventStream.open(text_events(head, outputs, options, prompts))
+            events = text_events(head, outputs, options, prompts)
+            return await EventStream.open(events, http.keep_alive_s)
         return _json(await whole_text(head, outputs, options, prompts))
 
     @app.get("/health")
     async def health() -> JSONResponse:
         await generator.check_health()
         return JSONResponse({"status": "ok"})
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        await generator.check_ready()
+        admitted.check_open()
+        return JSONResponse({"status": "ready"})
 
     return app
 

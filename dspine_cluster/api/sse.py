@@ -1,56 +1,121 @@
-"""Server-sent events: one `data:` line an event, `[DONE]` at the end."""
+"""Server-sent events: one `data:` line an event, comments while there is none, `[DONE]` at the end."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from fastapi.responses import StreamingResponse
+from fastapi import Response
 from pydantic import BaseModel
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
 
 from dspine_cluster.api.errors import describe
 
 _DONE = b"data: [DONE]\n\n"
+_COMMENT = b": keep-alive\n\n"
+_KEEP_ALIVE_S = 10.0
 
 
-class EventStream(StreamingResponse):
+class EventStream(Response):
     """Sends the events of a generator, and closes the generator on every path.
 
-    A failure after the first event can no longer change the status: it is sent as an event that holds the error.
+    A failure after the status has been sent can no longer change it: it is sent as an event that holds the error.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, first: BaseModel, rest: AsyncGenerator[BaseModel, None]) -> None:
+    def __init__(
+        self, first: asyncio.Task[BaseModel], rest: AsyncGenerator[BaseModel, None], keep_alive_s: float
+    ) -> None:
+        self._first = first
         self._events = rest
-        super().__init__(
-            _frames(first, rest), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        )
+        self._keep_alive_s = keep_alive_s
+        self._sent_at_s = 0.0
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
 
     @classmethod
-    async def open(cls, events: AsyncGenerator[BaseModel, None]) -> EventStream:
-        """Waits for the first event, so that what goes wrong before it is raised here and gets its own status."""
+    async def open(
+        cls, events: AsyncGenerator[BaseModel, None], keep_alive_s: float = _KEEP_ALIVE_S
+    ) -> EventStream:
+        """Waits for the first event, so that what goes wrong before it is raised here and gets its own status; but no
+        longer than `keep_alive_s`, after which every such while without an event gets a comment."""
+        first = asyncio.ensure_future(_next(events))
         try:
-            first = await anext(events)
+            await asyncio.wait((first,), timeout=keep_alive_s)
+            if first.done():
+                first.result()
         except BaseException:
-            await events.aclose()
+            await _close(first, events)
             raise
-        return cls(first, events)
+        return cls(first, events, keep_alive_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._events):
-            await super().__call__(scope, receive, send)
+        """Raises ClientDisconnect when the client can no longer be reached."""
+        try:
+            await _send(
+                send,
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers},
+            )
+            # One that has waited already gets a comment at once.
+            self._sent_at_s = _now_s() - (0.0 if self._first.done() else self._keep_alive_s)
+            comments = asyncio.ensure_future(self._comment(send))
+            try:
+                await self._send_all(send)
+            finally:
+                comments.cancel()
+                await asyncio.gather(comments, return_exceptions=True)
+        finally:
+            await _close(self._first, self._events)
+        await _send(send, {"type": "http.response.body", "body": _DONE})
+
+    async def _send_all(self, send: Send) -> None:
+        try:
+            event: BaseModel | None = await self._first
+            while event is not None:
+                self._sent_at_s = _now_s()
+                await _send_body(send, _frame(event))
+                event = await anext(self._events, None)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            await _send_body(send, _frame(describe(error).body()))
+
+    async def _comment(self, send: Send) -> None:
+        while True:
+            left_s = self._sent_at_s + self._keep_alive_s - _now_s()
+            if left_s > 0.0:
+                await asyncio.sleep(left_s)
+            else:
+                self._sent_at_s = _now_s()
+                await _send_body(send, _COMMENT)
 
 
-async def _frames(first: BaseModel, rest: AsyncGenerator[BaseModel, None]) -> AsyncIterator[bytes]:
-    yield _frame(first)
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _next(events: AsyncGenerator[BaseModel, None]) -> BaseModel:
+    return await anext(events)
+
+
+async def _close(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None]) -> None:
+    first.cancel()
+    async with aclosing(events):
+        await asyncio.gather(first, return_exceptions=True)
+
+
+async def _send_body(send: Send, frame: bytes) -> None:
+    await _send(send, {"type": "http.response.body", "body": frame, "more_body": True})
+
+
+async def _send(send: Send, message: Message) -> None:
     try:
-        async for event in rest:
-            yield _frame(event)
-    except Exception as error:
-        yield _frame(describe(error).body())
-    yield _DONE
+        await send(message)
+    except OSError as error:
+        raise ClientDisconnect from error
 
 
 def _frame(event: BaseModel) -> bytes:

@@ -136,6 +136,16 @@ class Placer:
         """Requests that were placed, and neither reported by their verifier nor released."""
         return self._fleet.num_reservations
 
+    @property
+    def num_verifiers(self) -> int:
+        """In the picture."""
+        return len(self._fleet.verifiers)
+
+    @property
+    def num_routable_verifiers(self) -> int:
+        """Those that stay and have room."""
+        return sum(verifier.is_routable for verifier in self._fleet.verifiers.values())
+
     def knows(self, replica_id: str) -> bool:
         """Whether the replica is in the picture."""
         return replica_id in self._fleet.verifiers or replica_id in self._fleet.drafters

@@ -81,6 +81,9 @@ class FakeGenerator:
         if self.error is not None:
             raise self.error
 
+    async def check_ready(self) -> None:
+        await self.check_health()
+
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
         self.requests.append(request)
         self.num_running += 1

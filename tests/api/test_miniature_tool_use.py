@@ -56,6 +56,9 @@ class Recorder:
     async def check_health(self) -> None:
         self._verifier.check_health()
 
+    async def check_ready(self) -> None:
+        self._verifier.check_health()
+
 
 @pytest.fixture(scope="module")
 def recorder() -> Iterator[Recorder]:

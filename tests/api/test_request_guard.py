@@ -126,3 +126,24 @@ async def test_failures_of_the_app_are_raised() -> None:
     client = Client([b""])
     with pytest.raises(ValueError, match="broken"):
         await RequestGuard(fail, 4)(HTTP, client.receive, client.send)
+
+
+async def test_a_body_that_does_not_come_in_time_is_refused() -> None:
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("called")
+
+    client = Client([b"ab", b"cd"])
+    client.messages[1:] = []
+    await RequestGuard(never, 10, body_timeout_s=0.02)(HTTP, client.receive, client.send)
+    assert client.received[0]["status"] == 408
+
+
+async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("called")
+
+    client = Client([b"unread"])
+    scope = {**HTTP, "headers": [(b"content-length", b"11")]}
+    await RequestGuard(never, 10)(scope, client.receive, client.send)
+    assert client.received[0]["status"] == 413
+    assert len(client.messages) == 1

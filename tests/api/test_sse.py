@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -78,3 +79,49 @@ async def test_events_are_closed_when_the_client_can_no_longer_be_reached() -> N
     with pytest.raises(ClientDisconnect):
         await stream({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
     assert source.is_closed
+
+
+async def test_a_stream_without_events_gets_comments_and_then_its_events() -> None:
+    async def slow() -> AsyncGenerator[BaseModel, None]:
+        await asyncio.sleep(0.15)
+        yield Event(text="a")
+        await asyncio.sleep(0.15)
+        yield Event(text="b")
+
+    body = await body_of(await EventStream.open(slow(), keep_alive_s=0.02))
+    before, between = body.split('data: {"text":"a"}\n\n')
+    assert before.startswith(": keep-alive\n\n")
+    assert between.startswith(": keep-alive\n\n")
+    lines = [line for line in body.split("\n\n") if line and not line.startswith(":")]
+    assert lines == ['data: {"text":"a"}', 'data: {"text":"b"}', "data: [DONE]"]
+
+
+async def test_a_failure_after_the_first_comment_is_sent_as_an_event() -> None:
+    async def fails() -> AsyncGenerator[BaseModel, None]:
+        await asyncio.sleep(0.05)
+        raise EngineStoppedError("gone")
+        yield Event(text="never")
+
+    body = await body_of(await EventStream.open(fails(), keep_alive_s=0.01))
+    assert '"code":"engine_stopped"' in body
+    assert body.endswith("data: [DONE]\n\n")
+
+
+async def test_cancelling_a_stream_that_has_not_begun_closes_its_events() -> None:
+    closed = False
+
+    async def hangs() -> AsyncGenerator[BaseModel, None]:
+        nonlocal closed
+        try:
+            await asyncio.sleep(60)
+            yield Event(text="never")
+        finally:
+            closed = True
+
+    stream = await EventStream.open(hangs(), keep_alive_s=0.01)
+    task = asyncio.create_task(body_of(stream))
+    await asyncio.sleep(0.03)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed

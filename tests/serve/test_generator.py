@@ -12,7 +12,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
-from dspine_cluster.core.cluster_records import Fingerprints
+from dspine_cluster.core.cluster_records import Fingerprints, ReplicaDelta, ReplicaLoad
 from dspine_cluster.core.placement import Placer
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
@@ -436,10 +436,19 @@ async def test_no_answering_verifier_is_an_engine_that_stopped() -> None:
         def remote(self) -> Any:
             raise ActorUnavailableError("gone", None)
 
-    ingress = Ingress()
+    ingress = Ingress(is_pictured=False)
     ingress.handle.check_health = Method()  # type: ignore[attr-defined]
     with pytest.raises(EngineStoppedError):
         await ingress.generator.check_health()
+
+
+async def test_full_verifiers_are_healthy_and_not_ready() -> None:
+    ingress = Ingress(FakeVerifier("a"))
+    await ingress.generator.check_ready()
+    ingress.picture.tell(ReplicaDelta("a", "1", 1, ReplicaLoad(running_requests=60, waiting_requests=40)))
+    await ingress.generator.check_health()
+    with pytest.raises(OverloadedError):
+        await ingress.generator.check_ready()
 
 
 async def until(condition: Callable[[], bool]) -> None:
