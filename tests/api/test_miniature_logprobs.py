@@ -58,6 +58,9 @@ class Unchanged:
     async def check_health(self) -> None:
         self._verifier.check_health()
 
+    async def check_ready(self) -> None:
+        self._verifier.check_health()
+
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "seeded"])
 async def test_a_chat_s_are_those_of_the_target_alone(
