@@ -25,7 +25,7 @@ class AnswerHead:
 
     @classmethod
     def new(cls, model: str, prefix: str) -> AnswerHead:
-        return cls(model, f"{prefix}-{uuid.uuid4().hex}", int(time.time()))
+        return cls(model, f"{prefix}{uuid.uuid4().hex}", int(time.time()))
 
 
 def total_usage(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field
 
 from dspine_cluster.api.answer_events import Call, Event, Merged, merge
 from dspine_cluster.api.answer_parser import AnswerFormat, AnswerParser
@@ -28,16 +29,19 @@ from dspine_cluster.api.responses import (
 from dspine_cluster.types import RoundOutput
 
 
-async def whole_chat(
-    head: AnswerHead,
-    outputs: Outputs,
-    options: AnswerOptions,
-    answer_format: AnswerFormat,
-    prompt_ids: Sequence[int] = (),
-) -> ChatCompletion:
+@dataclass(frozen=True, slots=True)
+class StartedChat:
+    """A chat that is being answered."""
+
+    outputs: Outputs
+    answer_format: AnswerFormat = field(default_factory=AnswerFormat)
+    prompt_ids: tuple[int, ...] = ()
+
+
+async def whole_chat(head: AnswerHead, chat: StartedChat, options: AnswerOptions) -> ChatCompletion:
     """The answer of a chat request that does not stream."""
-    parts = defaultdict[int, _Parts](lambda: _Parts(options, answer_format))
-    async with aclosing(outputs):
+    parts = defaultdict[int, _Parts](lambda: _Parts(options, chat.answer_format))
+    async with aclosing(chat.outputs) as outputs:
         async for index, output in outputs:
             parts[index].push(output)
     choices = []
@@ -47,7 +51,7 @@ async def whole_chat(
         )
         part.fill(choice)
         choices.append(choice)
-    chat = ChatCompletion(
+    answer = ChatCompletion(
         id=head.id,
         object="chat.completion",
         created=head.created,
@@ -56,26 +60,22 @@ async def whole_chat(
         usage=_usage(parts, options),
     )
     if options.token_ids:
-        chat.prompt_token_ids = list(prompt_ids)
-    return chat
+        answer.prompt_token_ids = list(chat.prompt_ids)
+    return answer
 
 
 async def chat_events(
-    head: AnswerHead,
-    outputs: Outputs,
-    options: AnswerOptions,
-    answer_format: AnswerFormat,
-    prompt_ids: Sequence[int] = (),
+    head: AnswerHead, chat: StartedChat, options: AnswerOptions
 ) -> AsyncGenerator[ChatCompletionChunk, None]:
     """The events of a streamed chat: the role of each choice first, then one a round that made something certain."""
     parts: dict[int, _Parts] = {}
-    async with aclosing(outputs):
+    async with aclosing(chat.outputs) as outputs:
         async for index, output in outputs:
             if index not in parts:
                 chunk = _chunk(head, [_choice(index, ChatDelta(role="assistant", content=""), None)])
                 if options.token_ids and not parts:
-                    chunk.prompt_token_ids = list(prompt_ids)
-                parts[index] = _Parts(options, answer_format)
+                    chunk.prompt_token_ids = list(chat.prompt_ids)
+                parts[index] = _Parts(options, chat.answer_format)
                 yield chunk
             part = parts[index]
             part.push(output)

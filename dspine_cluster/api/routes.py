@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
-from dspine_cluster.api.chat import chat_events, whole_chat
+from dspine_cluster.api.chat import StartedChat, chat_events, whole_chat
 from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.choice_details import AnswerOptions
 from dspine_cluster.api.completions import CompletionPrompt, prompts_alone, text_events, whole_text
@@ -28,6 +28,7 @@ from dspine_cluster.api.option_checks import check_options
 from dspine_cluster.api.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.request_guard import RequestGuard
 from dspine_cluster.api.responses import ChatCompletion, TextCompletion
+from dspine_cluster.api.responses_api.routes import add_responses_route
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.sse import EventStream
 from dspine_cluster.api.strict_json import StrictJsonRoute
@@ -78,9 +79,7 @@ def create_app(
     ) -> Outputs:
         return admitted.run(generator, generate_requests(body, head.id, prompts, limits))
 
-    @app.post("/v1/chat/completions", response_model=ChatCompletion)
-    async def create_chat_completion(body: ChatCompletionRequest) -> Response:
-        head = AnswerHead.new(model_name, "chatcmpl")
+    async def start_chat(body: ChatCompletionRequest, head: AnswerHead) -> StartedChat:
         check(body)
         tools = offered_tools(body)
         [prompt] = await encode_prompts(body, tokenizer, limits, tools)
@@ -91,17 +90,22 @@ def create_app(
             parallel_calls=body.parallel_tool_calls is not False,
             reasoning_end_id=tokenizer.reasoning_end_id,
         )
-        outputs = start(body, head, [prompt])
+        return StartedChat(start(body, head, [prompt]), answer_format, prompt.token_ids)
+
+    add_responses_route(app, model_name, start_chat, http.keep_alive_s)
+
+    @app.post("/v1/chat/completions", response_model=ChatCompletion)
+    async def create_chat_completion(body: ChatCompletionRequest) -> Response:
+        head = AnswerHead.new(model_name, "chatcmpl-")
+        chat = await start_chat(body, head)
         options = AnswerOptions.of(body, tokenizer.token_bytes)
         if body.stream:
-            return await EventStream.open(
-                chat_events(head, outputs, options, answer_format, prompt.token_ids), http.keep_alive_s
-            )
-        return _json(await whole_chat(head, outputs, options, answer_format, prompt.token_ids))
+            return await EventStream.open(chat_events(head, chat, options), http.keep_alive_s)
+        return _json(await whole_chat(head, chat, options))
 
     @app.post("/v1/completions", response_model=TextCompletion)
     async def create_completion(body: CompletionRequest) -> Response:
-        head = AnswerHead.new(model_name, "cmpl")
+        head = AnswerHead.new(model_name, "cmpl-")
         check(body)
         encoded = await encode_prompts(body, tokenizer, limits)
         echoes = await echoed_texts(body, tokenizer) if body.echo else [None] * len(encoded)

@@ -104,17 +104,14 @@ class ChatTemplateKwargs(RequestModel):
         return self.model_dump(include=set(type(self).model_fields), exclude_none=True)
 
 
-class GenerationOptions(RequestModel):
-    """What chat and text completions have in common. Defaults are OpenAI's."""
+class SamplingOptions(RequestModel):
+    """What all requests that generate have in common. Defaults are OpenAI's."""
 
     model: str | None = None
-    n: Annotated[int, Field(ge=1)] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     seed: Int64 | None = None
     stop: str | Texts | None = None
     stop_token_ids: TokenIds | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     ignore_eos: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -132,6 +129,14 @@ class GenerationOptions(RequestModel):
     """Only requests of the same salt share cached prefixes."""
     user: str | None = None
     """Has no effect."""
+
+
+class GenerationOptions(SamplingOptions):
+    """What chat and text completions have in common."""
+
+    n: Annotated[int, Field(ge=1)] | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     """In log-probabilities write tokens as `token_id:5`."""

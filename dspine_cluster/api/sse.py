@@ -13,6 +13,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dspine_cluster.api.errors import describe
 
+
+class NamedEvent(BaseModel):
+    """An event that is sent under its type as its name."""
+
+    type: str
+
+
 _DONE = b"data: [DONE]\n\n"
 _COMMENT = b": keep-alive\n\n"
 _KEEP_ALIVE_S = 10.0
@@ -119,4 +126,5 @@ async def _send(send: Send, message: Message) -> None:
 
 
 def _frame(event: BaseModel) -> bytes:
-    return b"data: " + event.model_dump_json(exclude_unset=True).encode() + b"\n\n"
+    name = b"event: " + event.type.encode() + b"\n" if isinstance(event, NamedEvent) else b""
+    return name + b"data: " + event.model_dump_json(exclude_unset=True).encode() + b"\n\n"

@@ -3,15 +3,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
-from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead
-from dspine_cluster.api.chat import chat_events, whole_chat
+from dspine_cluster.api.chat import StartedChat, chat_events, whole_chat
 from dspine_cluster.api.choice_details import AnswerOptions
 from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
 from tests.api.fakes import NAMES
 
 HEAD = AnswerHead("model", "chatcmpl-1", 1)
-FORMAT = AnswerFormat()
 OPTIONS = AnswerOptions(NAMES)
 
 
@@ -27,7 +25,9 @@ def last(text: str, index: int = 0) -> tuple[int, RoundOutput]:
 
 async def test_each_choice_starts_with_its_role() -> None:
     rounds = outputs((1, RoundOutput((1,), "a")), (0, RoundOutput((1,), "b")), last("c", 1), last("d", 0))
-    events = [event async for event in chat_events(HEAD, rounds, replace(OPTIONS, num_choices=2), FORMAT)]
+    events = [
+        event async for event in chat_events(HEAD, StartedChat(rounds), replace(OPTIONS, num_choices=2))
+    ]
     first: dict[int, object] = {}
     for event in events:
         [choice] = event.choices
@@ -37,7 +37,7 @@ async def test_each_choice_starts_with_its_role() -> None:
 
 async def test_a_round_whose_text_is_still_held_back_sends_no_event() -> None:
     rounds = outputs((0, RoundOutput((1,), "")), (0, RoundOutput((1,), "a")), last(""))
-    events = [event async for event in chat_events(HEAD, rounds, OPTIONS, FORMAT)]
+    events = [event async for event in chat_events(HEAD, StartedChat(rounds), OPTIONS)]
     deltas = [event.choices[0].delta.model_dump(exclude_unset=True) for event in events]
     assert deltas == [{"role": "assistant", "content": ""}, {"content": "a"}, {}]
 
@@ -45,30 +45,24 @@ async def test_a_round_whose_text_is_still_held_back_sends_no_event() -> None:
 async def test_usage_is_the_last_event_where_it_is_asked_for() -> None:
     for include_usage in (False, True):
         rounds = outputs(last("a"))
-        events = [
-            event
-            async for event in chat_events(
-                HEAD, rounds, replace(OPTIONS, include_usage=include_usage), FORMAT
-            )
-        ]
+        options = replace(OPTIONS, include_usage=include_usage)
+        events = [event async for event in chat_events(HEAD, StartedChat(rounds), options)]
         assert (events[-1].usage is not None) == include_usage
         assert (events[-1].choices == []) == include_usage
 
 
 async def test_the_whole_answer_is_the_streamed_one() -> None:
     rounds = [(0, RoundOutput((1,), "a")), last("b")]
-    whole = await whole_chat(HEAD, outputs(*rounds), OPTIONS, FORMAT)
-    events = [
-        event
-        async for event in chat_events(HEAD, outputs(*rounds), replace(OPTIONS, include_usage=True), FORMAT)
-    ]
+    whole = await whole_chat(HEAD, StartedChat(outputs(*rounds)), OPTIONS)
+    options = replace(OPTIONS, include_usage=True)
+    events = [event async for event in chat_events(HEAD, StartedChat(outputs(*rounds)), options)]
     text = "".join(choice.delta.content for event in events for choice in event.choices)
     assert whole.choices[0].message.content == text
     assert whole.usage == events[-1].usage
 
 
 async def test_finish_reasons_are_written_as_openai_writes_them() -> None:
-    whole = await whole_chat(HEAD, outputs(last("a")), OPTIONS, FORMAT)
+    whole = await whole_chat(HEAD, StartedChat(outputs(last("a"))), OPTIONS)
     assert '"finish_reason":"stop"' in whole.model_dump_json()
 
 
@@ -80,7 +74,9 @@ async def test_tokens_whose_text_is_held_back_come_with_the_next_event() -> None
         return 0, RoundOutput((token_id,), text, 0, reason, Usage(output_tokens=token_id - 64), logprobs)
 
     rounds = outputs(told(65, ""), told(66, "b", FinishReason.STOP))
-    first, second = [event async for event in chat_events(HEAD, rounds, options, FORMAT, (7, 8))]
+    first, second = [
+        event async for event in chat_events(HEAD, StartedChat(rounds, prompt_ids=(7, 8)), options)
+    ]
     assert first.prompt_token_ids == [7, 8]
     [choice] = second.choices
     assert choice.token_ids == [65, 66]

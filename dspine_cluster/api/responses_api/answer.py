@@ -1,0 +1,111 @@
+"""The answer to `/v1/responses`, whole or event by event."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from dspine_cluster.api.answer_parser import AnswerParser
+from dspine_cluster.api.answers import AnswerHead, total_usage
+from dspine_cluster.api.chat import StartedChat
+from dspine_cluster.api.responses_api.bodies import (
+    IncompleteDetails,
+    InputTokensDetails,
+    OutputItem,
+    OutputTokensDetails,
+    ResponseBody,
+    ResponseEvent,
+    ResponseUsage,
+    Status,
+)
+from dspine_cluster.api.responses_api.events import OutputWriter
+from dspine_cluster.api.responses_api.schema import ResponseRequest
+from dspine_cluster.types import Usage
+
+
+async def whole_response(head: AnswerHead, body: ResponseRequest, chat: StartedChat) -> ResponseBody:
+    """The answer to a request that does not stream."""
+    last = None
+    async with aclosing(response_events(head, body, chat)) as events:
+        async for event in events:
+            last = event.response
+    assert last is not None, "the last event holds the response"
+    return last
+
+
+async def response_events(
+    head: AnswerHead, body: ResponseRequest, chat: StartedChat
+) -> AsyncGenerator[ResponseEvent, None]:
+    """OpenAI's events; the last one holds the whole answer."""
+    parser = AnswerParser(chat.answer_format)
+    writer = OutputWriter()
+    async with aclosing(chat.outputs) as outputs:
+        is_first = True
+        async for _, output in outputs:
+            if is_first:  # what is wrong before it has a status of its own
+                for kind in ("created", "in_progress"):
+                    yield writer.event(kind, response=_body(head, body, "in_progress", [], None))
+                is_first = False
+            for event in writer.push(parser.push(output)):
+                yield event
+    status: Status = "incomplete" if parser.finish_reason == "length" else "completed"
+    for event in writer.finish(status):
+        yield event
+    usage = _usage(parser.usage, parser.reasoning_tokens or 0)
+    yield writer.event(status, response=_body(head, body, status, writer.items, usage))
+
+
+def _body(
+    head: AnswerHead,
+    body: ResponseRequest,
+    status: Status,
+    output: list[OutputItem],
+    usage: ResponseUsage | None,
+) -> ResponseBody:
+    text = body.text.model_dump(exclude_none=True, by_alias=True) if body.text else {}
+    choice = body.tool_choice or "auto"
+    return ResponseBody(
+        id=head.id,
+        object="response",
+        created_at=head.created,
+        status=status,
+        background=False,
+        error=None,
+        incomplete_details=IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None,
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        metadata=body.metadata or {},
+        model=head.model,
+        output=output,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        previous_response_id=None,
+        reasoning={"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+        store=False,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        text={"format": {"type": "text"}, **text},
+        tool_choice=choice if isinstance(choice, str) else choice.model_dump(),
+        tools=[
+            {"strict": None, "parameters": None, **tool.model_dump(exclude_none=True)}
+            for tool in body.tools or []
+        ],
+        top_p=1.0 if body.top_p is None else body.top_p,
+        truncation=body.truncation or "disabled",
+        usage=usage,
+        user=body.user,
+    )
+
+
+def _usage(usage: Usage, reasoning_tokens: int) -> ResponseUsage:
+    total = total_usage({0: usage}, 1)
+    details = total.completion_tokens_details
+    return ResponseUsage(
+        input_tokens=total.prompt_tokens,
+        input_tokens_details=InputTokensDetails(cached_tokens=total.prompt_tokens_details.cached_tokens),
+        output_tokens=total.completion_tokens,
+        output_tokens_details=OutputTokensDetails(
+            reasoning_tokens=reasoning_tokens,
+            accepted_prediction_tokens=details.accepted_prediction_tokens,
+            rejected_prediction_tokens=details.rejected_prediction_tokens,
+        ),
+        total_tokens=total.total_tokens,
+    )

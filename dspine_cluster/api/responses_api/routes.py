@@ -1,0 +1,36 @@
+"""`/v1/responses`: OpenAI's newer interface, on the generation of chats."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI
+from fastapi.responses import Response
+
+from dspine_cluster.api.answers import AnswerHead
+from dspine_cluster.api.chat import StartedChat
+from dspine_cluster.api.responses_api.answer import response_events, whole_response
+from dspine_cluster.api.responses_api.bodies import ResponseBody
+from dspine_cluster.api.responses_api.schema import ResponseRequest
+from dspine_cluster.api.responses_api.translate import chat_of, renamed
+from dspine_cluster.api.schema import ChatCompletionRequest
+from dspine_cluster.api.sse import EventStream
+from dspine_cluster.errors import RequestError
+
+StartChat = Callable[[ChatCompletionRequest, AnswerHead], Awaitable[StartedChat]]
+
+
+def add_responses_route(app: FastAPI, model_name: str, start_chat: StartChat, keep_alive_s: float) -> None:
+    """`start_chat` checks a chat and begins its generation; silent streams get a comment every `keep_alive_s`."""
+
+    @app.post("/v1/responses", response_model=ResponseBody)
+    async def create_response(body: ResponseRequest) -> Response:
+        head = AnswerHead.new(model_name, "resp_")
+        try:
+            chat = await start_chat(chat_of(body), head)
+        except RequestError as error:
+            raise renamed(error) from error
+        if body.stream:
+            return await EventStream.open(response_events(head, body, chat), keep_alive_s)
+        answer = await whole_response(head, body, chat)
+        return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")

@@ -1,0 +1,113 @@
+"""The bodies that clients send to `/v1/responses`: text, function tools and what became of their calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dspine_cluster.api.schema import (
+    ChatTemplateKwargs,
+    FunctionName,
+    RequestModel,
+    SamplingOptions,
+)
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class Part(RequestModel):
+    """One part of a message, of a tool's output or of reasoning. Only text is served; `type` is checked later."""
+
+    type: str
+    text: str | None = None
+
+
+Parts = Annotated[list[Part], Field(fail_fast=True)]
+
+
+class InputMessage(RequestModel):
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Parts
+
+
+class FunctionCall(RequestModel):
+    """A call that the assistant made earlier."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: FunctionName
+    arguments: str
+    """JSON text."""
+
+
+class FunctionCallOutput(RequestModel):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | Parts
+
+
+class ReasoningItem(RequestModel):
+    """What the assistant said to itself before it answered."""
+
+    type: Literal["reasoning"]
+    summary: Parts | None = None
+    content: Parts | None = None
+
+
+InputItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
+
+
+class ResponseTool(RequestModel):
+    """A function. Tools that a server runs itself are not offered."""
+
+    type: Literal["function"]
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """A JSON schema of an object."""
+    strict: bool | None = None
+
+
+class NamedTool(RequestModel):
+    type: Literal["function"]
+    name: str
+
+
+class ReasoningOptions(RequestModel):
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    """Has no effect: reasoning comes whole."""
+
+
+class TextFormat(RequestModel):
+    """Checked as the `response_format` of chats."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextOptions(RequestModel):
+    format: TextFormat | None = None
+
+
+class ResponseRequest(SamplingOptions):
+    input: str | Annotated[list[InputItem], Field(fail_fast=True, min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    reasoning: ReasoningOptions | None = None
+    text: TextOptions | None = None
+    tools: Annotated[list[ResponseTool], Field(fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: dict[str, str] | None = None
+    """Comes back with the answer."""
+    store: bool | None = None
+    """Has no effect: nothing is stored, and the answer says so."""
+    truncation: Literal["auto", "disabled"] | None = None
+    """Has no effect: what does not fit is refused."""
+    chat_template_kwargs: ChatTemplateKwargs | None = None
