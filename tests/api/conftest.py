@@ -11,6 +11,7 @@ import httpx
 import openai
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
@@ -31,24 +32,30 @@ class Api:
 
 
 @contextmanager
-def running_api(generator: FakeGenerator, chat_template: str | None = None) -> Iterator[Api]:
-    tokenizer = byte_tokenizer() if chat_template is None else byte_tokenizer(chat_template)
-    app = create_app(generator, ChatTokenizer(tokenizer), "fake", LIMITS)
+def listening(app: FastAPI) -> Iterator[str]:
+    """Serves `app` from a thread; the URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        with (
-            httpx.Client(base_url=url, timeout=30) as http,
-            openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
-        ):
-            yield Api(url, generator, http, client)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+@contextmanager
+def running_api(generator: FakeGenerator, chat_template: str | None = None) -> Iterator[Api]:
+    tokenizer = byte_tokenizer() if chat_template is None else byte_tokenizer(chat_template)
+    app = create_app(generator, ChatTokenizer(tokenizer), "fake", LIMITS)
+    with (
+        listening(app) as url,
+        httpx.Client(base_url=url, timeout=30) as http,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield Api(url, generator, http, client)
 
 
 @pytest.fixture
