@@ -228,7 +228,11 @@ def test_langchain_calls_a_tool_and_gives_the_result_back(chat: ChatOpenAI) -> N
     assert (call["name"], call["args"].keys()) == ("set_reminder", REMINDER.keys())
     result = set_reminder.invoke(call)
     assert isinstance(result, ToolMessage)
-    assert str(with_tool.invoke([*history, answer, result]).content)
+    again = with_tool.invoke([*history, answer, result])
+    assert isinstance(again, AIMessage)
+    assert answer.usage_metadata is not None
+    assert again.usage_metadata is not None
+    assert again.usage_metadata["input_tokens"] > answer.usage_metadata["total_tokens"]
 
 
 def test_langchain_streams_a_tool_call(chat: ChatOpenAI) -> None:
