@@ -32,7 +32,9 @@ async def encode_prompts(
     if isinstance(body, ChatCompletionRequest):
         return [await tokenizer.encode_chat(body.messages, body.template_kwargs, tools)]
     return [
-        await tokenizer.encode_text(prompt) if isinstance(prompt, str) else EncodedPrompt(tuple(prompt))
+        await tokenizer.encode_text(prompt, add_special_tokens=body.add_special_tokens is not False)
+        if isinstance(prompt, str)
+        else EncodedPrompt(tuple(prompt))
         for prompt in prompts
     ]
 

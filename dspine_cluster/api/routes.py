@@ -108,11 +108,11 @@ def create_app(
         head = AnswerHead.new(model_name, "cmpl-")
         check(body)
         encoded = await encode_prompts(body, tokenizer, limits)
+        outputs = start(body, head, encoded)
         echoes = await echoed_texts(body, tokenizer) if body.echo else [None] * len(encoded)
         prompts = [
             CompletionPrompt(prompt.token_ids, echo) for prompt, echo in zip(encoded, echoes, strict=True)
         ]
-        outputs = start(body, head, encoded)
         if body.max_tokens == 0:
             outputs = prompts_alone(outputs)
         options = AnswerOptions.of(body, tokenizer.token_bytes)

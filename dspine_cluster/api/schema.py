@@ -180,6 +180,8 @@ class CompletionRequest(GenerationOptions):
     prompt: Prompts
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     """0 only with `echo`."""
+    add_special_tokens: bool | None = None
+    """False: a text prompt gets none that it does not hold."""
     best_of: Annotated[int, Field(ge=1)] | None = None
     echo: bool | None = None
     logprobs: NumTopLogprobs | None = None

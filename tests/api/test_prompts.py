@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import processors
 
 from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
-from dspine_cluster.api.prompts import encode_prompts
+from dspine_cluster.api.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.schema import CompletionRequest
 from dspine_cluster.errors import RequestError
 from tests.api.fakes import byte_tokenizer
@@ -34,3 +35,22 @@ async def test_ids_are_one_prompt_and_lists_of_ids_are_several() -> None:
 async def test_more_completions_than_allowed_are_refused(prompt: object, n: int) -> None:
     with pytest.raises(RequestError, match="completions"):
         await encode(prompt, n)
+
+
+async def test_a_client_can_leave_out_the_tokens_that_begin_every_text() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        "<|im_start|> $A", None, [("<|im_start|>", 256)]
+    )
+    lengths = []
+    for value in (None, True, False):
+        body = CompletionRequest.model_validate({"prompt": "abc", "add_special_tokens": value})
+        [prompt] = await encode_prompts(body, ChatTokenizer(tokenizer), LIMITS)
+        lengths.append(len(prompt.token_ids))
+    assert lengths == [4, 4, 3]
+
+
+async def test_prompts_are_echoed_as_they_came_and_ids_with_special_tokens() -> None:
+    for prompt, texts in (("abc", ["abc"]), (["a", "b"], ["a", "b"]), ([257], ["<|im_end|>"])):
+        body = CompletionRequest.model_validate({"prompt": prompt})
+        assert await echoed_texts(body, ChatTokenizer(byte_tokenizer())) == texts

@@ -294,6 +294,7 @@ def test_the_extension_tells_how_choices_were_decoded(api: Api) -> None:
         ("completions", {"best_of": 4}, "best_of"),
         ("completions", {"suffix": "end"}, "suffix"),
         ("completions", {"max_tokens": 0}, "max_tokens"),
+        ("completions", {"prompt": [2**70], "echo": True}, "prompt"),
         ("completions", {"dspine": {"include_stats": 1}}, "dspine.include_stats"),
         (
             "completions",
@@ -303,7 +304,7 @@ def test_the_extension_tells_how_choices_were_decoded(api: Api) -> None:
     ],
 )
 def test_wrong_values_are_refused_by_name(api: Api, path: str, fields: dict[str, object], param: str) -> None:
-    body = {"messages": MESSAGES, **fields} if path.startswith("chat") else {"prompt": "x", **fields}
+    body = {"messages": MESSAGES, **fields} if path.startswith("chat") else {"prompt": "x"} | fields
     answer = api.http.post(f"/v1/{path}", json=body)
     assert answer.status_code == 400
     error = answer.json()["error"]

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspine_cluster.api.draft_stats import DraftStats
 from dspine_cluster.types import (
     FinishReason,
     GenerateRequest,
@@ -62,3 +65,31 @@ def test_log_probabilities_pass_through() -> None:
     logprobs = Logprobs((-0.5,), ((7,),), ((-0.5,),))
     output = Progress(REQUEST).add(RoundOutput((7,), "a", logprobs=logprobs, prompt_logprobs=logprobs))
     assert output.logprobs == output.prompt_logprobs == logprobs
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=4), min_size=1, max_size=4))
+def test_statistics_count_the_rounds_of_all_attempts_and_no_prefill_s_token(
+    attempts: list[list[int]],
+) -> None:
+    """Each attempt is a prefill's token and then rounds, given by how many of three proposals they accept."""
+    progress, stats = Progress(REQUEST), DraftStats()
+    for accepted_counts in attempts:
+        progress.begin()
+        usage = Usage()
+        stats.push(progress.add(RoundOutput((1,), "a", usage=usage)))
+        for num_accepted in accepted_counts:
+            usage = replace(
+                usage,
+                num_rounds=usage.num_rounds + 1,
+                verified_tokens=usage.verified_tokens + 3,
+                accepted_tokens=usage.accepted_tokens + num_accepted,
+            )
+            tokens = (1,) * (num_accepted + 1)
+            stats.push(progress.add(RoundOutput(tokens, "a", num_accepted, usage=usage)))
+    rounds = [num_accepted for attempt in attempts for num_accepted in attempt]
+    body = stats.body()
+    assert (body.rounds, body.accepted_tokens) == (len(rounds), sum(rounds))
+    assert sum(body.accepted_by_position) == sum(rounds)
+    assert sum(body.verified_by_position) == body.verified_tokens == 3 * len(rounds)
+    if rounds:
+        assert body.acceptance_length == (sum(rounds) + len(rounds)) / len(rounds)

@@ -21,18 +21,27 @@ class Part(RequestModel):
 
     type: str
     text: str | None = None
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
 
 
 Parts = Annotated[list[Part], Field(fail_fast=True)]
 
 
-class InputMessage(RequestModel):
+class Item(RequestModel):
+    """What items have of the answer that they come from; it has no effect."""
+
+    id: str | None = None
+    status: str | None = None
+
+
+class InputMessage(Item):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Parts
 
 
-class FunctionCall(RequestModel):
+class FunctionCall(Item):
     """A call that the assistant made earlier."""
 
     type: Literal["function_call"]
@@ -42,13 +51,13 @@ class FunctionCall(RequestModel):
     """JSON text."""
 
 
-class FunctionCallOutput(RequestModel):
+class FunctionCallOutput(Item):
     type: Literal["function_call_output"]
     call_id: str
     output: str | Parts
 
 
-class ReasoningItem(RequestModel):
+class ReasoningItem(Item):
     """What the assistant said to itself before it answered."""
 
     type: Literal["reasoning"]
