@@ -19,13 +19,31 @@ PADDED_QUERY_TOKENS = 16
 """Up to this many query tokens a request, the batch is padded and attends at once; beyond, request by request."""
 
 
+class _Mask:
+    """What each query sees, in the form that attention adds to its scores: made once for all layers."""
+
+    def __init__(self, visible: Tensor) -> None:
+        """`visible` is bool `[B, W, S]`."""
+        self._visible = visible
+        self._biases: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def bias(self, num_groups: int, dtype: torch.dtype) -> Tensor:
+        """`[B, 1, G * W, S]`: 0 where a key is visible, else minus infinity."""
+        key = (num_groups, dtype)
+        if key not in self._biases:
+            zeros = torch.zeros(self._visible.shape, dtype=dtype, device=self._visible.device)
+            bias = zeros.masked_fill_(~self._visible, -torch.inf)
+            self._biases[key] = bias.repeat(1, num_groups, 1).unsqueeze(1)
+        return self._biases[key]
+
+
 class _Piece(NamedTuple):
     """Requests that attend at once."""
 
     rows: slice  # of the packed queries
     shape: tuple[int, int]  # B, W
     slots: Tensor  # int64 [B * S], where each request's keys are stored
-    visible: Tensor  # bool [B, W, S]
+    mask: _Mask
     padded: Tensor | None  # int64 [B * W], the packed row of each padded one; None where none is padded
     valid: Tensor | None  # bool [B * W]
 
@@ -123,7 +141,7 @@ def _plan_piece(
         slice(first_row, first_row + num_rows),
         (batch, width),
         torch.from_numpy(slots.ravel()).to(device),
-        torch.from_numpy(visible).to(device),
+        _Mask(torch.from_numpy(visible).to(device)),
         padded,
         valid,
     )
@@ -149,7 +167,7 @@ def _attend_piece(
         rows,
         key.transpose(1, 2),
         value.transpose(1, 2),
-        attn_mask=piece.visible.repeat(1, num_groups, 1).unsqueeze(1),
+        attn_mask=piece.mask.bias(num_groups, query.dtype),
         scale=scale,
     )  # [B, Hkv, G * W, D]
     out = out.view(batch, num_kv_heads, num_groups, width, head_dim).permute(0, 3, 1, 2, 4)
