@@ -19,6 +19,11 @@ from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestEr
 
 _logger = logging.getLogger(__name__)
 _MAX_MESSAGE_CHARS = 1000
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request is wrong, or may not be served."},
+    "5XX": {"model": ErrorBody, "description": "The server cannot answer now."},
+}
+"""What the OpenAPI document says of the answers that report a failure."""
 _NOT_FOUND_CODES = frozenset({"model_not_found"})
 
 

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
+from dspine_cluster.api import errors, sse
 from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
@@ -53,7 +54,13 @@ def create_app(
     """
     http = http or HttpConfig()
     admitted = admission or Admission(http.max_open_requests, http.max_waiting_tokens)
-    app = FastAPI(title="dspine_cluster", version=version("dspine-cluster"), docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="dspine_cluster",
+        version=version("dspine-cluster"),
+        docs_url=None,
+        redoc_url=None,
+        responses=errors.DOCUMENTED,
+    )
     app.router.route_class = StrictJsonRoute
     app.add_middleware(RequestGuard, max_body_bytes=limits.max_body_bytes, body_timeout_s=http.body_timeout_s)
     app.add_middleware(KeyGuard, keys=ApiKeys.of(http, time.monotonic()))
@@ -94,7 +101,7 @@ def create_app(
 
     add_responses_route(app, model_name, start_chat, http.keep_alive_s)
 
-    @app.post("/v1/chat/completions", response_model=ChatCompletion)
+    @app.post("/v1/chat/completions", response_model=ChatCompletion, responses=sse.DOCUMENTED)
     async def create_chat_completion(body: ChatCompletionRequest) -> Response:
         head = AnswerHead.new(model_name, "chatcmpl-")
         chat = await start_chat(body, head)
@@ -103,7 +110,7 @@ def create_app(
             return await EventStream.open(chat_events(head, chat, options), http.keep_alive_s)
         return _json(await whole_chat(head, chat, options))
 
-    @app.post("/v1/completions", response_model=TextCompletion)
+    @app.post("/v1/completions", response_model=TextCompletion, responses=sse.DOCUMENTED)
     async def create_completion(body: CompletionRequest) -> Response:
         head = AnswerHead.new(model_name, "cmpl-")
         check(body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel
@@ -20,6 +21,13 @@ class NamedEvent(BaseModel):
     type: str
 
 
+_EVENT = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+DOCUMENTED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+"""What the OpenAPI document says of an answer that may also be streamed."""
 _DONE = b"data: [DONE]\n\n"
 _COMMENT = b": keep-alive\n\n"
 _KEEP_ALIVE_S = 10.0

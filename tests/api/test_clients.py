@@ -72,6 +72,9 @@ class Served:
     async def check_health(self) -> None:
         self._verifier.check_health()
 
+    async def check_ready(self) -> None:
+        self._verifier.check_health()
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import FastAPI
 from fastapi.responses import Response
 
+from dspine_cluster.api import sse
 from dspine_cluster.api.answers import AnswerHead
 from dspine_cluster.api.chat import StartedChat
 from dspine_cluster.api.responses_api.answer import response_events, whole_response
@@ -23,7 +24,7 @@ StartChat = Callable[[ChatCompletionRequest, AnswerHead], Awaitable[StartedChat]
 def add_responses_route(app: FastAPI, model_name: str, start_chat: StartChat, keep_alive_s: float) -> None:
     """`start_chat` checks a chat and begins its generation; silent streams get a comment every `keep_alive_s`."""
 
-    @app.post("/v1/responses", response_model=ResponseBody)
+    @app.post("/v1/responses", response_model=ResponseBody, responses=sse.DOCUMENTED)
     async def create_response(body: ResponseRequest) -> Response:
         head = AnswerHead.new(model_name, "resp_")
         try:
