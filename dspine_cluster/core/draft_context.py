@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from dspine_cluster.core.draft_page_index import DraftPageIndex
-from dspine_cluster.core.draft_record import DraftRecord
+from dspine_cluster.core.draft_record import DraftRecord, NewestRun, Placement, UsableContext
 from dspine_cluster.core.page_hash import PageKey
-from dspine_cluster.core.page_pool import PagePool, extend_slots
+from dspine_cluster.core.page_pool import PagePool, extend_slots, num_pages_for
 from dspine_cluster.types import PAGE_TOKENS
 
 K = TypeVar("K", bound=Hashable)
-
-
-@dataclass(slots=True)
-class Placement:
-    """Where the rows of positions `start`, `start + 1`, ... belong: one slot (page * 16 + offset) each."""
-
-    start: int
-    slots: list[int]
-
-
-@dataclass(slots=True)
-class UsableContext:
-    """The contiguous run of positions from `start` up to an anchor, and the pages that hold it."""
-
-    start: int
-    first_page: int
-    """Page number, in the request, of `pages[0]`: it holds positions from 16 * first_page."""
-    pages: Sequence[int]
 
 
 class DraftContextTable(Generic[K]):
@@ -48,6 +29,8 @@ class DraftContextTable(Generic[K]):
         assert max_context_tokens >= 1
         self.max_context_tokens = max_context_tokens
         self.num_evictions = 0
+        self.shortened: set[K] = set()
+        """Contexts that have lost pages to others, until whoever keeps copies of their page tables empties it."""
         self._pool = PagePool(num_pages)
         self._index = DraftPageIndex(max(1, max_context_tokens // PAGE_TOKENS))
         self._records: dict[K, DraftRecord] = {}
@@ -103,6 +86,7 @@ class DraftContextTable(Generic[K]):
         for number in named:
             self._share(record, number)
         del self._records[key]
+        self.shortened.discard(key)
         for number in sorted(
             record.pages, reverse=True
         ):  # of equally old pages the last is of least use to others
@@ -136,6 +120,32 @@ class DraftContextTable(Generic[K]):
                 for number in range(first // PAGE_TOKENS, (end - 1) // PAGE_TOKENS + 1):
                     self._share(record, number)
         return placements
+
+    def newest_run(self, key: K) -> NewestRun:
+        """The contiguous run of positions that ends with the newest, and how far it may be grown."""
+        record = self._records[key]
+        end = record.positions.end
+        start = record.positions.run_before(end)
+        first = start // PAGE_TOKENS
+        pages = [record.pages[number] for number in range(first, num_pages_for(end))]
+        limit = 0
+        if end and end // PAGE_TOKENS >= len(record.keys):
+            limit = (record.lowest + 1) * PAGE_TOKENS + self.max_context_tokens - 1
+        return NewestRun(start, end, pages, limit)
+
+    def add_page(self, key: K, number: int) -> int | None:
+        """Give the context page `number`, the one after its newest, if that costs no open context a page."""
+        record = self._records[key]
+        page = record.pages.get(number)
+        if page is None and (page := self._allocate()) is not None:
+            record.put(number, page)
+        return page
+
+    def grow(self, ends: Iterable[tuple[K, int]]) -> None:
+        """Count as present what follows each context's newest position, up to an end for which it has pages and which
+        its `newest_run` allows."""
+        for key, end in ends:
+            self._records[key].positions.grow(end)
 
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:
         """The context of a draft at `anchor_position`; None if the position before it is missing."""
@@ -219,8 +229,9 @@ class DraftContextTable(Generic[K]):
     def _give_up_page(self, record: DraftRecord, number: int) -> bool:
         """Drop the oldest page of the largest holder, of `record` itself if it is about as large. It becomes free
         unless others hold it too."""
-        largest = max(self._records.values(), key=lambda other: len(other.pages))
+        key, largest = max(self._records.items(), key=lambda entry: len(entry[1].pages))
         if len(largest.pages) > len(record.pages) + 1:
+            self.shortened.add(key)
             self._drop_oldest_page(largest)
             return True
         if not record.pages or record.lowest > number:

@@ -1,13 +1,44 @@
-"""The pages and positions of one request's draft context."""
+"""The pages and positions of one request's draft context, and what is told of them."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.types import PAGE_TOKENS
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where the rows of positions `start`, `start + 1`, ... belong: one slot (page * 16 + offset) each."""
+
+    start: int
+    slots: list[int]
+
+
+@dataclass(slots=True)
+class UsableContext:
+    """The contiguous run of positions from `start` up to an anchor, and the pages that hold it."""
+
+    start: int
+    first_page: int
+    """Page number, in the request, of `pages[0]`: it holds positions from 16 * first_page."""
+    pages: Sequence[int]
+
+
+@dataclass(slots=True)
+class NewestRun:
+    """The contiguous run of positions `start` .. `end` - 1 that ends with a context's newest."""
+
+    start: int
+    end: int
+    pages: list[int]
+    """Those that hold it."""
+    limit: int
+    """The end up to which it may be grown by itself: beyond it pages are let go of, or are to be shared."""
 
 
 @dataclass(slots=True)

@@ -39,6 +39,11 @@ class PositionRanges:
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
 
+    def grow(self, end: int) -> None:
+        """Add the positions that follow the last one, up to `end`."""
+        assert end > self._ends[-1]
+        self._ends[-1] = end
+
     def drop_before(self, position: int) -> None:
         """Remove all positions below `position`."""
         first = bisect_right(self._ends, position)

@@ -45,7 +45,8 @@ class Client:
         self.number = number
         self.channel = channel
         self.features_dtype = _DTYPES[channel.peer.features_dtype]
-        self.uids: set[int] = set()
+        self.rows: dict[int, int] = {}
+        """Of the open requests in the loop's `ContextRows`, by uid."""
         self._row_bytes = config.hidden_size * self.features_dtype.itemsize
         self._vocab_size = config.vocab_size
 
@@ -59,12 +60,12 @@ class Client:
             ChannelError: the message breaks the protocol.
         """
         match message:
-            case Open(uid=uid) if uid in self.uids:
+            case Open(uid=uid) if uid in self.rows:
                 raise ChannelError(f"request {uid} was opened twice")
             case Features(rows=rows) | FeatureBatch(rows=rows) if rows.shape[1] != self._row_bytes:
                 raise ChannelError(f"feature rows have {rows.shape[1]} bytes, not {self._row_bytes}")
             case Draft():
-                if not self.uids.issuperset(uids := message.uids.tolist()):
+                if not self.rows.keys() >= set(uids := message.uids.tolist()):
                     raise ChannelError(f"drafts were asked for requests that are not open, of {uids}")
                 if message.anchors.max() >= self._vocab_size:
                     raise ChannelError(f"anchor {message.anchors.max()} lies outside the vocabulary")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count, islice
+from itertools import compress, count, groupby
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 import numpy as np
 
-from dspine_cluster.core.draft_context import DraftContextTable, UsableContext
+from dspine_cluster.core.draft_context import DraftContextTable
 from dspine_cluster.core.page_hash import PageKey
+from dspine_cluster.drafter.ask_queue import AskQueue
 from dspine_cluster.drafter.client import Client, RequestKey
+from dspine_cluster.drafter.context_rows import NO_ROW, ContextRows
 from dspine_cluster.drafter.counters import DraftCounters
 from dspine_cluster.drafter.runner import Arrival, DraftRunner, Drafts
 from dspine_cluster.errors import ChannelClosedError, ChannelError, EngineStoppedError
@@ -44,12 +45,6 @@ _PUBLISH_S = 0.1
 """How often a busy loop looks which prefixes it has come to hold."""
 
 
-class _Ask(NamedTuple):
-    numbers: Int64Array
-    """int64 [8]: the request's column of `Draft.numbers`."""
-    temperature: float
-
-
 class DrafterLoop:
     """Serves any number of channels with one drafter, in a thread of its own.
 
@@ -71,13 +66,12 @@ class DrafterLoop:
         )
         self._runner = runner
         self._max_batch_blocks = max_batch_blocks
-        self._max_queued_blocks = max_queued_blocks
         self._joining: SimpleQueue[Channel] = SimpleQueue()
         self._numbers = count()
         self._clients: dict[int, Client] = {}
         self._arrivals: list[Arrival] = []
-        self._queue: dict[RequestKey, _Ask] = {}
-        """Blocks to draft, oldest first; a newer draft of the same request replaces the older."""
+        self._rows = ContextRows(self.contexts)
+        self._queue = AskQueue(max_queued_blocks)
         self._wake = threading.Event()
         self._is_stopping = False
         self._failure: BaseException | None = None
@@ -140,8 +134,9 @@ class DrafterLoop:
             self._receive(client)
         arrivals, self._arrivals = self._arrivals, []
         self._runner.ingest(arrivals)
-        batch = [(key, self._queue.pop(key)) for key in list(islice(self._queue, self._max_batch_blocks))]
-        self._draft(batch)
+        batch = self._queue.take(self._max_batch_blocks)
+        if batch:
+            self._draft(batch)
         self._publish(is_idle=not batch)
         return bool(batch)
 
@@ -180,87 +175,84 @@ class DrafterLoop:
     def _take(self, client: Client, message: Message) -> None:
         match message:
             case Open(uid=uid):
-                client.uids.add(uid)
                 ranges = self.contexts.open(client.key(uid), split_keys(message.page_keys))
+                client.rows[uid] = self._rows.open(client.key(uid))
                 client.send(Opened(uid, message.attempt, ranges, self.contexts.max_context_tokens))
                 self.counters.num_cached_tokens += sum(end - start for start, end in ranges)
             case Features():
-                self._place(client, [(message.uid, message.start, len(message.rows))], message.rows)
+                counts = np.array([len(message.rows)])
+                self._place(client, [message.uid], np.array([message.start]), counts, message.rows)
             case FeatureBatch():
-                counts = message.counts.tolist()
-                runs = zip(message.uids.tolist(), message.starts.tolist(), counts, strict=True)
-                self._place(client, runs, message.rows)
+                counts = message.counts.astype(np.int64)
+                self._place(client, message.uids.tolist(), message.starts, counts, message.rows)
             case Draft():
                 self._enqueue(client, message)
-            case Close(uid=uid) if uid in client.uids:
-                client.uids.remove(uid)
-                self._forget(client.key(uid), split_keys(message.page_keys))
+            case Close(uid=uid) if uid in client.rows:
+                self._forget(client, uid, split_keys(message.page_keys))
             case Close():
                 pass
 
-    def _place(self, client: Client, runs: Iterable[tuple[int, int, int]], rows: UInt8Array) -> None:
-        """Find places for the rows that are new, of runs (uid, first position, number of rows). A run may be overtaken
-        by the close of its request."""
-        kept: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        first = 0
-        for uid, start, num_rows in runs:
-            if uid in client.uids:
-                for placement in self.contexts.place(client.key(uid), start, start + num_rows):
-                    own = range(placement.start, placement.start + len(placement.slots))
-                    positions.extend(own)
-                    slots.extend(placement.slots)
-                    row = first + placement.start - start
-                    kept.extend(range(row, row + len(placement.slots)))
-            first += num_rows
-        if not kept:
+    def _place(
+        self, client: Client, uids: list[int], starts: Int64Array, counts: Int64Array, rows: UInt8Array
+    ) -> None:
+        """Find places for those of feature `rows` that are new; the first of each run of `counts` is of position
+        `starts`. A run may be overtaken by the close of its request."""
+        row_of = client.rows
+        places = self._rows.place([row_of.get(uid, NO_ROW) for uid in uids], starts, counts)
+        if not len(places.slots):
             return
-        new = rows if len(kept) == len(rows) else rows[kept]
-        self._arrivals.append(Arrival(new, client.features_dtype, positions, slots))
-        self.counters.num_features += len(kept)
+        new = rows if places.kept is None else rows[places.kept]
+        self._arrivals.append(Arrival(new, client.features_dtype, places.positions, places.slots))
+        self.counters.num_features += len(new)
 
     def _enqueue(self, client: Client, draft: Draft) -> None:
-        refused = []
-        columns = zip(draft.uids.tolist(), draft.numbers.T, draft.temperatures.tolist(), strict=True)
-        for row, (uid, numbers, temperature) in enumerate(columns):
-            key = client.key(uid)
-            if key in self._queue or len(self._queue) < self._max_queued_blocks:
-                self._queue[key] = _Ask(numbers, temperature)
-            else:
-                refused.append(row)
-        if refused:
-            self._refuse(client, draft.uids[refused], draft.rounds[refused])
+        is_refused = self._queue.add([client.rows[uid] for uid in draft.uids.tolist()], draft)
+        if is_refused is not None:
+            self._refuse(client, draft.uids[is_refused], draft.rounds[is_refused])
 
-    def _draft(self, batch: Sequence[tuple[RequestKey, _Ask]]) -> None:
+    def _draft(self, rows: list[int]) -> None:
         """Draft what has its context, and tell the others' verifiers what is missing."""
-        found: dict[int, list[tuple[_Ask, UsableContext]]] = {}
-        for key, ask in batch:
-            position = int(ask.numbers[3])
-            context = self.contexts.usable(key, position)
-            if context is not None:
-                found.setdefault(key.client, []).append((ask, context))
-            elif self.contexts.has_room(key):
-                start, end = self.contexts.missing(key, position)
-                self.counters.num_needs += 1
-                self._clients[key.client].send(Need(key.uid, start, end))
-            else:
-                self._refuse(self._clients[key.client], ask.numbers[0:1], ask.numbers[1:2])
-        if not found:
-            return
-        asks = [ask for asks_of in found.values() for ask, _ in asks_of]
-        draft = Draft(np.stack([ask.numbers for ask in asks], 1), np.array([ask.temperature for ask in asks]))
+        rows = self._by_client(rows)
+        asks = self._queue.asked(rows)
+        pages, is_there = self._rows.find(rows, asks.positions)
+        if not is_there.all():
+            for i in np.flatnonzero(~is_there).tolist():
+                self._ask_for_features(self._rows.key(rows[i]), asks, i)
+            if not is_there.any():
+                return
+            rows = list(compress(rows, is_there))
+            asks = Draft(asks.numbers[:, is_there], asks.temperatures[is_there])
+            pages = pages.of(is_there)
         start_s = time.monotonic()
-        drafts = self._runner.draft(draft, [context for asks_of in found.values() for _, context in asks_of])
+        drafts = self._runner.draft(asks, pages)
         draft_s = time.monotonic() - start_s
         self.counters.num_batches += 1
         self.counters.draft_s += draft_s
         first = 0
-        for number, asks_of in found.items():
-            rows = slice(first, first + len(asks_of))
-            first = rows.stop
-            own = Draft(draft.numbers[:, rows], draft.temperatures[rows])
-            self._reply(self._clients[number], own, drafts.rows(rows), draft_s)
+        for number, own_rows in groupby(rows, lambda row: self._rows.key(row).client):
+            own = slice(first, first + len(list(own_rows)))
+            first = own.stop
+            own_asks = Draft(asks.numbers[:, own], asks.temperatures[own])
+            self._reply(self._clients[number], own_asks, drafts.rows(own), draft_s)
+
+    def _by_client(self, rows: list[int]) -> list[int]:
+        """The same, those of one client after another."""
+        if len(self._clients) == 1:
+            return rows
+        by_client: dict[int, list[int]] = {}
+        for row in rows:
+            by_client.setdefault(self._rows.key(row).client, []).append(row)
+        return [row for own in by_client.values() for row in own]
+
+    def _ask_for_features(self, key: RequestKey, asks: Draft, index: int) -> None:
+        """Tell what the draft lacks, or refuse it where no page could be had."""
+        client = self._clients[key.client]
+        if not self.contexts.has_room(key):
+            self._refuse(client, asks.uids[index : index + 1], asks.rounds[index : index + 1])
+            return
+        start, end = self.contexts.missing(key, int(asks.positions[index]))
+        self.counters.num_needs += 1
+        client.send(Need(key.uid, start, end))
 
     def _reply(self, client: Client, asks: Draft, drafts: Drafts, draft_s: float) -> None:
         if not drafts.is_finite.all():
@@ -292,12 +284,14 @@ class DrafterLoop:
         self.counters.num_busy += len(uids)
         client.send(Busy(uids, rounds))
 
-    def _forget(self, key: RequestKey, more_page_keys: Sequence[PageKey] = ()) -> None:
-        self.contexts.close(key, more_page_keys)
-        self._queue.pop(key, None)
+    def _forget(self, client: Client, uid: int, more_page_keys: Sequence[PageKey] = ()) -> None:
+        row = client.rows.pop(uid)
+        self.contexts.close(client.key(uid), more_page_keys)
+        self._rows.close(row)
+        self._queue.discard(row)
 
     def _drop(self, client: Client) -> None:
         """Let go of all that a channel's requests hold."""
-        for uid in client.uids:
-            self._forget(client.key(uid))
+        for uid in list(client.rows):
+            self._forget(client, uid)
         del self._clients[client.number]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.draft_context import UsableContext
+from dspine_cluster.drafter.context_rows import DraftPages
 from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import can_record
@@ -32,10 +32,10 @@ class Arrival:
     """uint8 [count, row_bytes]."""
     dtype: torch.dtype
     """What the bytes are."""
-    positions: Sequence[int]
-    """Position of each row."""
-    slots: Sequence[int]
-    """Where each row belongs."""
+    positions: Int64Array
+    """[count]: of each row."""
+    slots: Int64Array
+    """[count]: where each row belongs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,8 @@ class DraftRunner:
     def warm_up(self) -> None:
         """Draft once, so that the first request pays for no initialisation, and record graphs on a GPU."""
         rows = np.zeros((PAGE_TOKENS, self.config.hidden_size * self._dtype.itemsize), np.uint8)
-        self.ingest([Arrival(rows, self._dtype, range(PAGE_TOKENS), range(PAGE_TOKENS))])
+        places = np.arange(PAGE_TOKENS)
+        self.ingest([Arrival(rows, self._dtype, places, places)])
         ask = Draft.of(
             uids=[0],
             rounds=[0],
@@ -90,7 +91,8 @@ class DraftRunner:
             seeds=[None],
             temperatures=[1.0],
         )
-        self.draft(ask, [UsableContext(0, 0, [0])])
+        nought = np.zeros(1, np.int64)
+        self.draft(ask, DraftPages(nought, nought, np.zeros((1, 1), np.int32)))
         if self._graphs is not None:
             self._graphs.warm_up()
 
@@ -101,8 +103,8 @@ class DraftRunner:
             return
         features = [self._features(arrival) for arrival in arrivals]
         all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
-        positions = np.concatenate([np.array(arrival.positions) for arrival in arrivals])
-        slots = np.concatenate([np.array(arrival.slots) for arrival in arrivals])
+        positions = np.concatenate([arrival.positions for arrival in arrivals])
+        slots = np.concatenate([arrival.slots for arrival in arrivals])
         kept = _last_of_each(slots)
         if len(kept) < len(slots):
             all_features = all_features[torch.from_numpy(kept).to(self._device)]
@@ -114,7 +116,7 @@ class DraftRunner:
             self._pool.write(places[1], keys, values)
 
     @torch.inference_mode()
-    def draft(self, asks: Draft, contexts: Sequence[UsableContext]) -> Drafts:
+    def draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
         """Draft all blocks in one batch, each with its context."""
         has_seed = asks.has_seed != 0
         sampling = DraftSampling(
@@ -136,12 +138,20 @@ class DraftRunner:
             is_finite=is_finite.numpy(force=True),
         )
 
-    def _candidates(self, asks: Draft, contexts: Sequence[UsableContext]) -> tuple[Tensor, Tensor]:
+    def _candidates(self, asks: Draft, contexts: DraftPages) -> tuple[Tensor, Tensor]:
         if self._graphs is not None:
-            anchors, positions = asks.anchors.tolist(), asks.positions.tolist()
+            ends = -(-asks.positions // PAGE_TOKENS) - contexts.first_pages
             places = [
-                DraftPlace(anchor, position, context.pages, context.first_page, context.start)
-                for anchor, position, context in zip(anchors, positions, contexts, strict=True)
+                DraftPlace(anchor, position, pages[:num_pages], first_page, start)
+                for anchor, position, pages, num_pages, first_page, start in zip(
+                    asks.anchors.tolist(),
+                    asks.positions.tolist(),
+                    contexts.page_table.tolist(),
+                    ends.tolist(),
+                    contexts.first_pages.tolist(),
+                    contexts.starts.tolist(),
+                    strict=True,
+                )
             ]
             if (found := self._graphs.candidates(places)) is not None:
                 return found
@@ -153,20 +163,17 @@ class DraftRunner:
         rows = arrival.rows if arrival.rows.flags.writeable else arrival.rows.copy()
         return torch.from_numpy(rows).view(arrival.dtype).to(self._device, self._dtype)
 
-    def _context(self, contexts: Sequence[UsableContext]) -> DraftContext:
-        table = np.zeros((len(contexts), max(1, *(len(context.pages) for context in contexts))), np.int64)
-        for row, context in enumerate(contexts):
-            table[row, : len(context.pages)] = context.pages
+    def _context(self, contexts: DraftPages) -> DraftContext:
         return DraftContext(
             key_pages=self._pool.keys,
             value_pages=self._pool.values,
-            page_table=torch.from_numpy(table).to(self._device),
-            first_pages=self._longs(np.array([context.first_page for context in contexts])),
-            starts=self._longs(np.array([context.start for context in contexts])),
+            page_table=torch.from_numpy(contexts.page_table).to(self._device, torch.int64),
+            first_pages=self._longs(contexts.first_pages),
+            starts=self._longs(contexts.starts),
         )
 
     def _longs(self, values: Int64Array) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+        return torch.from_numpy(values).to(self._device)
 
 
 def _last_of_each(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

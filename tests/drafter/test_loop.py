@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspine_cluster.core.draft_context import UsableContext
+from dspine_cluster.drafter.context_rows import DraftPages
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner, Drafts
 from dspine_cluster.errors import ChannelClosedError, EngineStoppedError
@@ -452,8 +451,8 @@ def test_a_verifier_with_features_of_an_unknown_type_is_refused() -> None:
 class FailingRunner(DraftRunner):
     """A drafter whose model fails."""
 
-    def draft(self, asks: Draft, contexts: Sequence[UsableContext]) -> Drafts:
-        assert len(asks) == len(contexts)
+    def draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
+        assert len(asks) == len(contexts.starts)
         raise RuntimeError("out of memory")
 
 
