@@ -74,8 +74,9 @@ class PackedDrafter:
 
     @staticmethod
     def fits(drafter: Drafter) -> bool:
-        """Whether it is one for a CPU in float32."""
-        return drafter.lm_head.is_cpu and drafter.lm_head.dtype == torch.float32
+        """Whether it is one for a CPU in float32, with candidates of its layers alone."""
+        computes_alike = type(drafter).candidates is Drafter.candidates
+        return computes_alike and drafter.lm_head.is_cpu and drafter.lm_head.dtype == torch.float32
 
     def project_context(self, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """As `Drafter.project_context`; not contiguous."""
