@@ -232,7 +232,9 @@ class DrafterLoop:
         for number, own_rows in groupby(rows, lambda row: self._rows.key(row).client):
             own = slice(first, first + len(list(own_rows)))
             first = own.stop
-            own_asks = Draft(asks.numbers[:, own], asks.temperatures[own])
+            own_asks = asks
+            if len(asks) > own.stop - own.start:
+                own_asks = Draft(asks.numbers[:, own], asks.temperatures[own])
             self._reply(self._clients[number], own_asks, drafts.rows(own), draft_s)
 
     def _by_client(self, rows: list[int]) -> list[int]:
