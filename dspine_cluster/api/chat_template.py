@@ -48,6 +48,7 @@ class ChatTokenizer:
         """How the model may write tool calls."""
         self.reasoning_end_id: int | None = tokenizer.get_added_vocab().get("</think>")
         """The token `</think>`; None where the tokenizer has none."""
+        self.knows_reasoning: bool = "</think>" in self._template
         self.token_bytes = TokenBytes(tokenizer.backend_tokenizer)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
 

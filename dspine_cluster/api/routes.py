@@ -26,6 +26,7 @@ from dspine_cluster.api.keys import ApiKeys
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.model_routes import add_model_routes, check_model
 from dspine_cluster.api.option_checks import check_options
+from dspine_cluster.api.output_grammar import AnswerForm, chat_grammar, text_grammar
 from dspine_cluster.api.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.request_guard import RequestGuard
 from dspine_cluster.api.responses import ChatCompletion, TextCompletion
@@ -37,6 +38,7 @@ from dspine_cluster.api.tokenize_routes import add_tokenize_routes
 from dspine_cluster.api.tools import offered_tools, parameter_types
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
+from dspine_cluster.types import OutputGrammar
 
 
 def create_app(
@@ -82,9 +84,12 @@ def create_app(
         check_options(body)
 
     def start(
-        body: ChatCompletionRequest | CompletionRequest, head: AnswerHead, prompts: list[EncodedPrompt]
+        body: ChatCompletionRequest | CompletionRequest,
+        head: AnswerHead,
+        prompts: list[EncodedPrompt],
+        grammar: OutputGrammar | None,
     ) -> Outputs:
-        return admitted.run(generator, generate_requests(body, head.id, prompts, limits))
+        return admitted.run(generator, generate_requests(body, head.id, prompts, limits, grammar))
 
     async def start_chat(body: ChatCompletionRequest, head: AnswerHead) -> StartedChat:
         check(body)
@@ -97,7 +102,9 @@ def create_app(
             parallel_calls=body.parallel_tool_calls is not False,
             reasoning_end_id=tokenizer.reasoning_end_id,
         )
-        return StartedChat(start(body, head, [prompt]), answer_format, prompt.token_ids)
+        form = AnswerForm(prompt.thinking, tokenizer.knows_reasoning, tokenizer.call_forms[0])
+        outputs = start(body, head, [prompt], await chat_grammar(body, tools, form))
+        return StartedChat(outputs, answer_format, prompt.token_ids)
 
     add_responses_route(app, model_name, start_chat, http.keep_alive_s)
 
@@ -115,7 +122,7 @@ def create_app(
         head = AnswerHead.new(model_name, "cmpl-")
         check(body)
         encoded = await encode_prompts(body, tokenizer, limits)
-        outputs = start(body, head, encoded)
+        outputs = start(body, head, encoded, await text_grammar(body))
         echoes = await echoed_texts(body, tokenizer) if body.echo else [None] * len(encoded)
         prompts = [
             CompletionPrompt(prompt.token_ids, echo) for prompt, echo in zip(encoded, echoes, strict=True)

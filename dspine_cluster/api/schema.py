@@ -104,6 +104,38 @@ class ChatTemplateKwargs(RequestModel):
         return self.model_dump(include=set(type(self).model_fields), exclude_none=True)
 
 
+class JsonSchemaFormat(RequestModel):
+    name: str | None = None
+    description: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    """None takes any JSON."""
+    strict: bool | None = None
+    """Has no effect: every schema is enforced."""
+
+
+class ResponseFormat(RequestModel):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(RequestModel):
+    """What vLLM calls so: one of these."""
+
+    json_: Annotated[dict[str, Any] | str | None, Field(alias="json")] = None
+    """A JSON schema, or its text."""
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Texts | None = None
+    grammar: str | None = None
+    """In EBNF, as llama.cpp and xgrammar have it."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that ask for something."""
+        fields = self.model_dump(include=set(type(self).model_fields), by_alias=True)
+        return {name: value for name, value in fields.items() if value is not None and value is not False}
+
+
 class SamplingOptions(RequestModel):
     """What all requests that generate have in common. Defaults are OpenAI's."""
 
@@ -141,6 +173,8 @@ class GenerationOptions(SamplingOptions):
     return_tokens_as_token_ids: bool | None = None
     """In log-probabilities write tokens as `token_id:5`."""
     dspine: DspineOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @property
     def num_choices(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dspine_cluster.api.parameter_types import ParameterTypes
-from dspine_cluster.api.schema import ChatCompletionRequest, Tool
+from dspine_cluster.api.schema import ChatCompletionRequest, NamedToolChoice, Tool
 from dspine_cluster.errors import RequestError
 
 
@@ -14,14 +14,15 @@ def offered_tools(body: ChatCompletionRequest) -> list[Tool]:
     """The tools that the model is told of. With `tool_choice` 'none' there are none: then it cannot call any.
 
     Raises:
-        RequestError: what the request asks for cannot be promised without grammar masks.
+        RequestError: a call is forced of a tool that is not there.
     """
-    if body.tool_choice not in (None, "auto", "none"):
-        raise _needs_masks("tool_choice", "a forced call", "use 'auto' or 'none'")
     tools = body.tools or []
-    for index, tool in enumerate(tools):
-        if tool.function.strict:
-            raise _needs_masks(f"tools[{index}].function.strict", "arguments after a schema", "leave it out")
+    if isinstance(body.tool_choice, NamedToolChoice):
+        name = body.tool_choice.function.name
+        if all(tool.function.name != name for tool in tools):
+            raise RequestError(f"tool_choice: there is no tool named {name!r}.", param="tool_choice")
+    if body.tool_choice == "required" and not tools:
+        raise RequestError("tool_choice: 'required' needs tools.", param="tool_choice")
     return [] if body.tool_choice == "none" else tools
 
 
@@ -37,11 +38,3 @@ def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 def parameter_types(tools: Sequence[Tool]) -> ParameterTypes:
     """The types of all parameters, by the name of the function."""
     return ParameterTypes({tool.function.name: tool.function.parameters or {} for tool in tools})
-
-
-def _needs_masks(param: str, promise: str, remedy: str) -> RequestError:
-    return RequestError(
-        f"{param}: {promise} cannot be promised by this server, which does not mask tokens by a grammar; {remedy}.",
-        param=param,
-        code="unsupported_parameter",
-    )

@@ -8,7 +8,7 @@ from dspine_cluster.api.chat_template import EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, GenerationOptions
 from dspine_cluster.errors import RequestError
-from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.types import GenerateRequest, OutputGrammar, SamplingParams, StopConditions
 
 _DEFAULT_COMPLETION_TOKENS = 16
 _MIN_TEMPERATURE = 1e-5
@@ -20,6 +20,7 @@ def generate_requests(
     request_id: str,
     prompts: Sequence[EncodedPrompt],
     limits: ApiLimits,
+    grammar: OutputGrammar | None = None,
 ) -> list[GenerateRequest]:
     """The requests of all completions, in the order of their index: `n` of the first prompt, of the second, ...
 
@@ -45,6 +46,7 @@ def generate_requests(
                     priority=body.priority or 0,
                     message_boundaries=prompt.message_boundaries,
                     cache_salt=body.cache_salt or "",
+                    grammar=grammar,
                     num_top_logprobs=body.num_top_logprobs,
                     prompt_logprobs=_asks_for_prompt_logprobs(body),
                 )

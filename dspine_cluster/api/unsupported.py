@@ -39,9 +39,8 @@ _HARMLESS_VALUES: Mapping[str, tuple[Any, ...]] = {
     "prompt_logprobs": (),
     "reasoning_effort": (),
     "regex": (),
-    "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
-    "structured_outputs": (),
+    "structural_tag": (),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
@@ -50,6 +49,7 @@ _HARMLESS_VALUES: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "verbosity": ("medium",),
     "web_search_options": (),
+    "whitespace_pattern": (),
 }
 """Known fields that change the output, and the values (besides null) with which they do not."""
 

@@ -122,10 +122,13 @@ def test_reasoning_can_be_switched_on_in_two_ways(serve_api: Serve) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "find"}}])
-def test_a_forced_call_is_refused_with_the_reason(api: Api, choice: object) -> None:
-    with pytest.raises(openai.BadRequestError, match="mask") as caught:
-        chat(api, tool_choice=choice)
-    assert (caught.value.param, caught.value.code) == ("tool_choice", "unsupported_parameter")
+def test_a_forced_call_reaches_the_verifier_as_a_grammar(api: Api, choice: object) -> None:
+    chat(api, tool_choice=choice)
+    grammar = api.generator.requests[-1].grammar
+    assert grammar is not None
+    assert grammar.param == "tool_choice"
+    chat(api)
+    assert api.generator.requests[-1].grammar is None
 
 
 def test_a_template_without_tools_refuses_them(serve_api: Serve) -> None:

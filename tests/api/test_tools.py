@@ -29,10 +29,17 @@ def test_where_none_may_be_called_none_is_offered(choice: str | None, num_tools:
     assert len(offered_tools(body({}, tool_choice=choice))) == num_tools
 
 
-def test_strict_arguments_are_refused_because_they_cannot_be_promised() -> None:
-    with pytest.raises(RequestError) as caught:
-        offered_tools(body({"strict": True}))
-    assert caught.value.param == "tools[0].function.strict"
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, "no tool named 'g'"),
+        ({"tool_choice": "required", "tools": None}, "needs tools"),
+    ],
+)
+def test_a_call_is_forced_only_of_what_is_there(fields: dict[str, object], cause: str) -> None:
+    with pytest.raises(RequestError, match=cause) as caught:
+        offered_tools(body({}, **fields))
+    assert caught.value.param == "tool_choice"
 
 
 def test_parameters_have_their_schema_s_types() -> None:

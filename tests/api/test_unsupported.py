@@ -22,7 +22,7 @@ def chat(fields: Mapping[str, object], message: Mapping[str, object] | None = No
     ("name", "value"),
     [
         ("functions", [{"name": "f"}]),
-        ("response_format", {"type": "json_object"}),
+        ("structural_tag", {"type": "structural_tag"}),
         ("echo", True),
         ("suffix", "end"),
         ("best_of", 2),

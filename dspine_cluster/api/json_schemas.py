@@ -1,0 +1,164 @@
+"""JSON schemas as grammars. A keyword that the grammar would not enforce is refused, so that output is valid."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dspine_cluster.errors import RequestError
+
+_MAX_CHARS = 1 << 16
+_MAX_DEPTH = 32
+_MAX_MULTIPLE = 1000
+_MAX_REPEATS = 1000
+_REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_ONES = ("items", "additionalProperties", "propertyNames")
+_REFUSED = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "minContains",
+    "maxContains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "additionalItems",
+    "$dynamicRef",
+    "$recursiveRef",
+)
+_ALONE = ("$ref", "anyOf", "oneOf", "allOf")
+"""Beside these xgrammar reads no other constraint."""
+_CONSTRAINTS = {
+    *(
+        "type",
+        "enum",
+        "const",
+        "properties",
+        "patternProperties",
+        "additionalProperties",
+        "propertyNames",
+        "required",
+    ),
+    *(
+        "items",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+        "minLength",
+        "maxLength",
+    ),
+    *("pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *_ALONE,
+}
+
+
+def schema_grammar(schema: Any, param: str) -> str:
+    """EBNF of the JSON texts that `schema` allows, in one line and with the white space of Python's `json.dumps`.
+    Properties come in the schema's order; those that it does not name are left out unless it says what they are.
+
+    Raises:
+        RequestError: the schema is too large or too deep, or asks for what the grammar would not enforce.
+    """
+    import xgrammar  # when the first schema comes: it takes seconds
+
+    text = json.dumps(schema)
+    if len(text) > _MAX_CHARS:
+        raise _refused(param, f"the schema has more than {_MAX_CHARS} characters")
+    for path, part in _parts(schema, param, 0):
+        _check(part, path)
+    try:
+        return str(xgrammar.Grammar.from_json_schema(text, any_whitespace=False))
+    except (RuntimeError, ValueError) as error:
+        raise _refused(param, str(error).partition(": ")[2].strip() or str(error)) from error
+
+
+def check_repeats(pattern: str, param: str) -> None:
+    """Refuses counts in braces that would make masks slow."""
+    counts = [int(count) for match in _REPEATS.finditer(pattern) for count in match.groups() if count]
+    if any(count > _MAX_REPEATS for count in counts):
+        raise _refused(param, f"nothing may be repeated more than {_MAX_REPEATS} times")
+
+
+def _parts(schema: Any, path: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every schema in `schema`, with its path in the request."""
+    if depth > _MAX_DEPTH:
+        raise _refused(path, f"the schema is more than {_MAX_DEPTH} levels deep")
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        raise _refused(path, "a schema must be an object or a boolean")
+    yield path, schema
+    for key in _ONES:
+        if key in schema:
+            yield from _parts(schema[key], f"{path}.{key}", depth + 1)
+    for key in _LISTS:
+        if not isinstance(schema.get(key, []), list):
+            raise _refused(path, f"{key!r} must be a list")
+        for index, part in enumerate(schema.get(key, [])):
+            yield from _parts(part, f"{path}.{key}[{index}]", depth + 1)
+    for key in _MAPS:
+        if not isinstance(schema.get(key, {}), Mapping):
+            raise _refused(path, f"{key!r} must be an object")
+        for name, part in schema.get(key, {}).items():
+            yield from _parts(part, f"{path}.{key}.{name}", depth + 1)
+
+
+def _check(schema: Mapping[str, Any], path: str) -> None:
+    unknown = [key for key in _REFUSED if key in schema]
+    if schema.get("uniqueItems"):
+        unknown.append("uniqueItems")
+    if unknown:
+        raise _refused(path, f"{unknown[0]!r} is not supported in schemas")
+    for alone in (key for key in _ALONE if key in schema):
+        if others := sorted(_CONSTRAINTS & schema.keys() - {alone}):
+            raise _refused(path, f"{others[0]!r} beside {alone!r} is not supported in schemas")
+    if len(schema.get("allOf") or ()) > 1:
+        raise _refused(path, "'allOf' of several schemas is not supported")
+    reference = schema.get("$ref", "#")
+    if reference != "#" and not str(reference).startswith("#/"):
+        raise _refused(path, "'$ref' must name a part of the same schema, as '#/$defs/Name'")
+    _check_strings(schema, path)
+    _check_numbers(schema, path)
+    is_open = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
+    if schema.get("minProperties", 0) > 1 and (is_open or not schema.get("properties")):
+        raise _refused(path, "'minProperties' above 1 is supported only where all properties are named")
+
+
+def _check_strings(schema: Mapping[str, Any], path: str) -> None:
+    import xgrammar
+
+    matched = next((key for key in ("pattern", "format") if key in schema), None)
+    if matched and ("minLength" in schema or "maxLength" in schema):
+        raise _refused(path, f"lengths beside {matched!r} are not supported in schemas")
+    for pattern in (schema.get("pattern", ""), *(schema.get("patternProperties") or ())):
+        check_repeats(str(pattern), path)
+        try:
+            xgrammar.Grammar.from_regex(str(pattern))
+        except RuntimeError as error:
+            raise _refused(path, f"pattern {pattern!r}: {str(error).partition(': ')[2].strip()}") from error
+
+
+def _check_numbers(schema: Mapping[str, Any], path: str) -> None:
+    multiple = schema.get("multipleOf")
+    if multiple is None:
+        return
+    bounds = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    is_known = schema.get("type") == "integer" and isinstance(multiple, int) and not bounds & schema.keys()
+    if not (is_known and 0 < multiple <= _MAX_MULTIPLE):
+        raise _refused(
+            path, f"'multipleOf' is supported only for integers without bounds, up to {_MAX_MULTIPLE}"
+        )
+
+
+def _refused(param: str, reason: str) -> RequestError:
+    return RequestError(f"{param}: {reason}.", param=param, code="invalid_schema")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import xgrammar
+
+from dspine_cluster.api.json_schemas import schema_grammar
+from dspine_cluster.errors import RequestError
+
+TOKENS = xgrammar.TokenizerInfo(
+    [bytes([byte]) for byte in range(256)] + [b""],
+    xgrammar.VocabType.RAW,
+    vocab_size=257,
+    stop_token_ids=[256],
+)
+COMPILER = xgrammar.GrammarCompiler(TOKENS, max_threads=1)
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer", "minimum": 0}, "name": {"type": "string", "maxLength": 3}},
+    "required": ["x"],
+}
+
+
+def accepts(schema: Any, text: str) -> bool:
+    matcher = xgrammar.GrammarMatcher(COMPILER.compile_grammar(schema_grammar(schema, "schema")))
+    return bool(matcher.accept_string(text) and matcher.is_completed())
+
+
+@pytest.mark.parametrize("value", [{"x": 3}, {"x": 0, "name": "abc"}])
+def test_texts_of_a_schema_are_what_json_dumps_writes(value: object) -> None:
+    assert accepts(POINT, json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"x":3}', '{"x": 3 }', '{"x": -1}', '{"name": "a"}', '{"x": 1, "y": 2}', '{"x": 1, "name": "abcd"}'],
+)
+def test_other_texts_are_not_allowed(text: str) -> None:
+    assert not accepts(POINT, text)
+
+
+def test_an_object_without_properties_may_have_any() -> None:
+    assert accepts({"type": "object"}, '{"a": [1, {"b": null}]}')
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    node = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
+    assert accepts({"$defs": {"Node": node}, "$ref": "#/$defs/Node"}, '{"next": {"next": null}}')
+
+
+def deep(depth: int) -> dict[str, Any]:
+    return {"type": "array", "items": deep(depth - 1)} if depth else {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "param", "cause"),
+    [
+        ({"properties": {"a": {"not": {}}}}, "schema.properties.a", "'not' is not supported"),
+        ({"anyOf": [{"if": {}}]}, "schema.anyOf[0]", "'if' is not supported"),
+        ({"type": "array", "uniqueItems": True}, "schema", "'uniqueItems'"),
+        ({"anyOf": [{"type": "null"}], "required": ["a"]}, "schema", "'required' beside 'anyOf'"),
+        ({"allOf": [{"type": "null"}, {"type": "string"}]}, "schema", "'allOf' of several"),
+        ({"$ref": "https://example.com/x.json"}, "schema", r"'\$ref' must name a part"),
+        ({"$ref": "#/$defs/A"}, "schema", "A"),
+        ({"type": "strnig"}, "schema", "strnig"),
+        ({"type": "string", "pattern": "(?=a)b"}, "schema", "Lookahead"),
+        ({"type": "string", "pattern": "a{1,5000}"}, "schema", "repeated more than 1000"),
+        ({"type": "string", "pattern": "a", "maxLength": 3}, "schema", "lengths beside 'pattern'"),
+        ({"type": "number", "multipleOf": 0.1}, "schema", "'multipleOf'"),
+        ({"type": "integer", "multipleOf": 10**6}, "schema", "'multipleOf'"),
+        ({"type": "object", "minProperties": 2}, "schema", "'minProperties' above 1"),
+        ({"items": 3}, "schema.items", "must be an object or a boolean"),
+        ({"anyOf": 3}, "schema", "'anyOf' must be a list"),
+        ({"properties": []}, "schema", "'properties' must be an object"),
+        (deep(40), "schema" + 33 * ".items", "32 levels deep"),
+        ({"description": "x" * 70_000}, "schema", "65536 characters"),
+        (False, "schema", "cannot accept any value"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused_by_place_and_cause(schema: Any, param: str, cause: str) -> None:
+    with pytest.raises(RequestError, match=cause) as caught:
+        schema_grammar(schema, "schema")
+    assert (caught.value.param, caught.value.code) == (param, "invalid_schema")
