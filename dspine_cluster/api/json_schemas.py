@@ -71,10 +71,13 @@ def schema_grammar(schema: Any, param: str) -> str:
     """
     import xgrammar  # when the first schema comes: it takes seconds
 
-    text = json.dumps(schema)
+    try:
+        text = json.dumps(schema)
+    except RecursionError as error:
+        raise _refused(param, "the schema is too deep") from error
     if len(text) > _MAX_CHARS:
         raise _refused(param, f"the schema has more than {_MAX_CHARS} characters")
-    for path, part in _parts(schema, param, 0):
+    for path, part in list(_parts(schema, param, 0)):
         _check(part, path)
     try:
         return str(xgrammar.Grammar.from_json_schema(text, any_whitespace=False))
@@ -130,7 +133,8 @@ def _check(schema: Mapping[str, Any], path: str) -> None:
     _check_strings(schema, path)
     _check_numbers(schema, path)
     is_open = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
-    if schema.get("minProperties", 0) > 1 and (is_open or not schema.get("properties")):
+    least = schema.get("minProperties")
+    if isinstance(least, int) and least > 1 and (is_open or not schema.get("properties")):
         raise _refused(path, "'minProperties' above 1 is supported only where all properties are named")
 
 
@@ -144,7 +148,7 @@ def _check_strings(schema: Mapping[str, Any], path: str) -> None:
         check_repeats(str(pattern), path)
         try:
             xgrammar.Grammar.from_regex(str(pattern))
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise _refused(path, f"pattern {pattern!r}: {str(error).partition(': ')[2].strip()}") from error
 
 
