@@ -53,6 +53,7 @@ class ChoiceDetails:
     def __init__(self, options: AnswerOptions) -> None:
         self._options = options
         self._wants_outputs = options.logprobs or options.token_ids or options.origins
+        self._tells = self._wants_outputs or options.stats
         self._outputs: list[RoundOutput] = []
         self._stats = DraftStats()
         self._texts = TokenTexts(options.names.token_bytes)
@@ -66,16 +67,18 @@ class ChoiceDetails:
     def fill(self, choice: ChatChoice | ChatChunkChoice | TextChoice) -> Sequence[RoundOutput]:
         """Tell what was pushed since the last part; with the last part of a choice, its statistics. Returns the rounds
         that the part tells of."""
+        if not self._tells:
+            return ()
         outputs, self._outputs = self._outputs, []
         if self._options.token_ids:
             choice.token_ids = [token_id for output in outputs for token_id in output.token_ids]
-        dspine = DspineAnswer()
-        if self._options.origins:
-            dspine.tokens = [origin for output in outputs for origin in self._origins(output)]
-        if self._options.stats and choice.finish_reason is not None:
-            dspine.stats = self._stats.body()
-        if dspine.model_fields_set:
-            choice.dspine = dspine
+        tells_stats = self._options.stats and choice.finish_reason is not None
+        if self._options.origins or tells_stats:
+            choice.dspine = dspine = DspineAnswer()
+            if self._options.origins:
+                dspine.tokens = [origin for output in outputs for origin in self._origins(output)]
+            if tells_stats:
+                dspine.stats = self._stats.body()
         return outputs
 
     def _origins(self, output: RoundOutput) -> list[TokenOrigin]:

@@ -16,8 +16,13 @@ def chat_logprobs(outputs: Iterable[RoundOutput], names: TokenNames) -> ChatLogp
     """Those of the tokens of `outputs`."""
     content = [
         ChosenLogprob(
-            **_entry(token_id, logprob, names).model_dump(),
-            top_logprobs=[_entry(other, value, names) for other, value in top],
+            token=names.name(token_id),
+            logprob=logprob,
+            bytes=list(names.data(token_id)),
+            top_logprobs=[
+                TokenLogprob(token=names.name(other), logprob=value, bytes=list(names.data(other)))
+                for other, value in top
+            ],
         )
         for output in outputs
         for token_id, logprob, top in _rows(output.token_ids, output.logprobs)
@@ -75,7 +80,3 @@ def _rows(token_ids: Sequence[int], logprobs: Logprobs | None) -> Iterator[_Row]
         token_ids, logprobs.chosen, logprobs.top_ids, logprobs.top, strict=True
     ):
         yield token_id, logprob, list(zip(ids, values, strict=True))
-
-
-def _entry(token_id: int, logprob: float, names: TokenNames) -> TokenLogprob:
-    return TokenLogprob(token=names.name(token_id), logprob=logprob, bytes=list(names.data(token_id)))

@@ -91,7 +91,7 @@ class TokenOrigin(BaseModel):
 
 class DspineAnswer(BaseModel):
     stats: DspineStats | None = None
-    tokens: list[TokenOrigin] = []
+    tokens: list[TokenOrigin] | None = None
 
 
 class ModelCard(BaseModel):
@@ -145,8 +145,8 @@ class ChatChoice(BaseModel):
     message: ChatAnswer
     finish_reason: str | None
     logprobs: ChatLogprobs | None
-    token_ids: list[int] = []
-    dspine: DspineAnswer = DspineAnswer()
+    token_ids: list[int] | None = None
+    dspine: DspineAnswer | None = None
 
 
 class ChatCompletion(BaseModel):
@@ -156,7 +156,7 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: UsageBody
-    prompt_token_ids: list[int] = []
+    prompt_token_ids: list[int] | None = None
 
 
 class CalledFunctionDelta(BaseModel):
@@ -178,7 +178,7 @@ class ChatDelta(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str = ""
     reasoning_content: str = ""
-    tool_calls: list[ToolCallDelta] = []
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(BaseModel):
@@ -186,8 +186,8 @@ class ChatChunkChoice(BaseModel):
     delta: ChatDelta
     finish_reason: str | None
     logprobs: ChatLogprobs | None
-    token_ids: list[int] = []
-    dspine: DspineAnswer = DspineAnswer()
+    token_ids: list[int] | None = None
+    dspine: DspineAnswer | None = None
 
 
 class ChatCompletionChunk(BaseModel):
@@ -197,7 +197,7 @@ class ChatCompletionChunk(BaseModel):
     model: str
     choices: list[ChatChunkChoice]
     usage: UsageBody | None
-    prompt_token_ids: list[int] = []
+    prompt_token_ids: list[int] | None = None
     """In the first event."""
 
 
@@ -206,10 +206,10 @@ class TextChoice(BaseModel):
     text: str
     finish_reason: str | None
     logprobs: TextLogprobs | None
-    token_ids: list[int] = []
-    prompt_token_ids: list[int] = []
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
     """In the first event of a choice."""
-    dspine: DspineAnswer = DspineAnswer()
+    dspine: DspineAnswer | None = None
 
 
 class TextCompletion(BaseModel):
