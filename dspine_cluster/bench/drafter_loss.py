@@ -17,8 +17,9 @@ from dspine_cluster.config import VerifierConfig
 from dspine_cluster.errors import ChannelError, ConfigError
 from dspine_cluster.transport.socket import connect, parse_endpoint
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.load import load_verifier, make_policy
-from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+from dspine_cluster.verifier.loop import VerifierLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,8 @@ class Bench:
             self._num_tokens,
         )
 
-    def _count(self, outputs: Outputs) -> None:
-        self._num_tokens += sum(len(output.token_ids) for _, output in outputs)
+    def _count(self, committed: Sequence[Committed]) -> None:
+        self._num_tokens += sum(len(own.token_ids) for own in committed)
 
 
 def run_drafter_loss(

@@ -19,7 +19,8 @@ from dspine_cluster.models.weights import load_target
 from dspine_cluster.sources import locate_model
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
-from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+from dspine_cluster.verifier.committed import Committed
+from dspine_cluster.verifier.loop import VerifierLoop
 
 PROMPT = "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"
 
@@ -72,9 +73,9 @@ def _engine_runner(folder: Path, prompts: Sequence[Sequence[int]], num_tokens: i
     )
     generated = 0
 
-    def count(outputs: Outputs) -> None:
+    def count(committed: Sequence[Committed]) -> None:
         nonlocal generated
-        generated += sum(len(output.token_ids) for _, output in outputs)
+        generated += sum(len(own.token_ids) for own in committed)
 
     loop = VerifierLoop(
         engine,

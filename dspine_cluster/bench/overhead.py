@@ -30,6 +30,7 @@ def run_overhead(requests: Sequence[int], num_rounds: int, *, profile: bool = Fa
 
     Half of the requests are greedy, half sample without a seed. `host_ms` is the CPU time that a side's loop spends in
     steps, without the models and the choice of tokens; `with_sampling` adds the latter, from logits that are there.
+    `delivery_ms` is what making texts takes beside the loop, in the thread of whoever asked; it is not in `host_ms`.
     Feature rows are small here: what moving them costs, `channel` tells.
     `wall_ms` is what passed meanwhile, other work on the machine included. With `profile` the functions that take most
     are printed.
@@ -67,6 +68,7 @@ def _run_both(num_requests: int, num_rounds: int, *, profile: bool) -> list[dict
         | {
             "verified_tokens_mean": bench.loop.metrics.verified_tokens_total
             / bench.loop.metrics.rounds_total,
+            "delivery_ms_median": 1000 * float(np.median(bench.delivery_s)),
             "tokens_mean": bench.loop.metrics.committed_tokens_total / bench.loop.metrics.rounds_total,
         },
         _summary("drafter", num_requests, drafter_rounds),

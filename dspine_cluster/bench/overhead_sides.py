@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import pstats
 import threading
+import time
 from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection
 from random import Random
@@ -22,21 +23,21 @@ from dspine_cluster.bench.overhead_channel import null_hello
 from dspine_cluster.bench.stopwatch import Round, Rounds, Stopwatch
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig, limit_threads
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
-from dspine_cluster.engine import sampling
+from dspine_cluster.engine import padded_batch, sampling
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.models.folder import load_tokenizer
+from dspine_cluster.models.packed_drafter import PackedDrafter
 from dspine_cluster.sources import locate_model
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier import passes
+from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.loop import VerifierLoop
-from dspine_kernels import gated_delta, paged_attention
-from dspine_kernels.gated_delta import blocks
-from dspine_kernels.paged_attention import ragged
 
 PROMPT_TOKENS = 256
 _MAX_TOKENS = 2048
@@ -66,6 +67,9 @@ class VerifierBench:
         self._stopwatch = Stopwatch()
         self._num_requests = num_requests
         self._wake = threading.Event()
+        self.delivery_s: list[float] = []
+        """CPU time in which texts were made of what a pass committed: beside the loop."""
+        self._committed: Sequence[Committed] = ()
         length = PROMPT_TOKENS + _MAX_TOKENS
         config = EngineConfig(
             max_model_len_tokens=length,
@@ -80,16 +84,17 @@ class VerifierBench:
             projector=NullProjector(self._stopwatch),
             tapped_layers=DRAFTER_CONFIG.target_layer_ids,
             feature_size=HIDDEN_SIZE,
+            graph_buckets=GraphBuckets(num_requests, DRAFTER_CONFIG.block_size),
         )
         self.loop = VerifierLoop(
             engine,
             TokenBytes(load_tokenizer(locate_model(VerifierConfig().target))),
             engine_config=config,
             drafting_config=DraftingConfig(late_factor=1e6, first_deadline_s=60.0),
-            policy=_DraftsForAll(Random(0)),
+            policy=_DraftsForAll(Random(0), buckets=engine.token_sizes),
             block_size=DRAFTER_CONFIG.block_size,
             mask_token_id=DRAFTER_CONFIG.mask_token_id,
-            deliver=lambda outputs: None,
+            deliver=self._deliver,
             on_drafter_lost=lambda endpoint, is_faulty: None,
             random_seed=0,
             clock=self._stopwatch.clock,
@@ -117,9 +122,9 @@ class VerifierBench:
 
         with (
             mock.patch.object(passes, "verify", timed),
-            # What a GPU would be given, not the index tensors of the torch forms, which are part of the model.
-            mock.patch.object(paged_attention, "plan", ragged.plan),
-            mock.patch.object(gated_delta, "plan", _plan_recurrence),
+            # Passes are given what they would be on a GPU: buffers padded to a bucket, and no index tensors of the
+            # torch forms, which are part of the model.
+            mock.patch.object(padded_batch, "uses_triton", return_value=True),
         ):
             self._run_rounds(rounds, _WARM_UP_ROUNDS)
             measured = Rounds(self._stopwatch, profiler)
@@ -127,7 +132,18 @@ class VerifierBench:
         _print_profile("verifier", self._num_requests, profiler, num_rounds)
         return measured.done
 
+    def _deliver(self, committed: Sequence[Committed]) -> None:
+        self._committed = committed
+
+    def _make_texts(self) -> None:
+        """What an event loop does with what it is given."""
+        start_s = time.thread_time()
+        for own in self._committed:
+            own.output()
+        self.delivery_s.append(time.thread_time() - start_s)
+
     def _run_rounds(self, rounds: Rounds, num_rounds: int) -> None:
+        self.delivery_s.clear()
         metrics, fallbacks = self.loop.metrics, self.loop.drafters.fallbacks
         num_passes = 0
         while len(rounds.done) < num_rounds:
@@ -142,28 +158,23 @@ class VerifierBench:
             if wait_s is not None:
                 self._wake.wait(min(wait_s, _TIMEOUT_S))
                 continue
+            self._make_texts()
             num_passes += 1
             num_rounds_run = metrics.rounds_total - num_before
             rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
-
-
-def _plan_recurrence(
-    slots: Sequence[int], lengths: Sequence[int], num_pending: Sequence[int] | None = None, **where: Any
-) -> gated_delta.Plan:
-    if num_pending is None:
-        return gated_delta.SlotPlan(slots, lengths, **where)
-    return blocks.plan(slots, lengths, num_pending, **where)
 
 
 class _TimedLoop(DrafterLoop):
     """Counts a round when as many blocks were drafted as there are requests."""
 
     def __init__(self, num_requests: int, stopwatch: Stopwatch, profile: cProfile.Profile | None) -> None:
-        runner = DraftRunner(
-            NullDrafter(stopwatch),
-            num_requests * ((PROMPT_TOKENS + _MAX_TOKENS) // PAGE_TOKENS + 1),
-            random_seed=0,
-        )
+        # The forms that CPUs run are made from a drafter's weights, of which this one has none.
+        with mock.patch.object(PackedDrafter, "fits", return_value=False):
+            runner = DraftRunner(
+                NullDrafter(stopwatch),
+                num_requests * ((PROMPT_TOKENS + _MAX_TOKENS) // PAGE_TOKENS + 1),
+                random_seed=0,
+            )
         super().__init__(runner, max_context_tokens=PROMPT_TOKENS + _MAX_TOKENS)
         self.rounds = Rounds(stopwatch, profile)
         self._num_requests = num_requests

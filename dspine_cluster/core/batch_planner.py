@@ -102,9 +102,7 @@ def proposal_room(blocks: Sequence[tuple[Session, int]], budget: Budget) -> int:
         blocks: sessions whose round may run now, each with the number of its proposals.
         budget: memory and size limits.
     """
-    if sum(_pages_missing(blocks)) > budget.free_pages:
-        return 0
-    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(blocks)
+    return _room(_pages_missing(blocks), budget)
 
 
 def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session], budget: Budget) -> PassLoad:
@@ -203,8 +201,8 @@ def _plan_blocks(
 ) -> None:
     blocks = list(decoding)
     free_pages = budget.free_pages
-    assert sum(length for _, length in blocks) <= proposal_room(blocks, budget)
     missing = _pages_missing(blocks)
+    assert sum([length for _, length in blocks]) <= _room(missing, budget)
     if sum(missing) > free_pages:
         victims = sorted(running, key=lambda session: (session.request.priority, session.arrival))
         while sum(missing) > free_pages:
@@ -219,12 +217,20 @@ def _plan_blocks(
     ]
 
 
+def _room(pages_missing: Sequence[int], budget: Budget) -> int:
+    """See `proposal_room`; `pages_missing` are those that each block lacks."""
+    if sum(pages_missing) > budget.free_pages:
+        return 0
+    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(pages_missing)
+
+
 def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> list[int]:
     """How many pages each block lacks."""
-    return [
-        max(0, (len(session.tokens) + length - 1) // PAGE_TOKENS + 1 - len(session.pages))
-        for session, length in blocks
-    ]
+    missing = []
+    for session, length in blocks:
+        count = (len(session.tokens) + length - 1) // PAGE_TOKENS + 1 - len(session.pages)
+        missing.append(count if count > 0 else 0)
+    return missing
 
 
 def _chunk_size(session: Session, start: int, resume: Resume, room: int, budget: Budget) -> int:

@@ -35,6 +35,8 @@ class Session:
     """Which pages it may share: see `page_hash.root_key`."""
     tokens: list[int] = field(init=False)
     """Committed tokens: the prompt, then the output."""
+    max_length: int = field(init=False)
+    """As many tokens as it may have."""
     num_computed: int = 0
     """Committed tokens that have passed through the target: their K/V and features exist."""
     num_in_state: int = 0
@@ -59,6 +61,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.tokens = [*self.request.prompt_ids, *self.request.forced_output_ids]
+        self.max_length = len(self.request.prompt_ids) + self.request.stop.max_tokens
 
     @property
     def num_prompt(self) -> int:
@@ -87,7 +90,7 @@ class Session:
     @property
     def remaining_output(self) -> int:
         """Output tokens that `max_tokens` still allows."""
-        return self.request.stop.max_tokens - self.num_output
+        return self.max_length - len(self.tokens)
 
     @property
     def needs_whole_prompt(self) -> bool:

@@ -142,24 +142,6 @@ class PackedBatch:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def slots_of(runs: Sequence[tuple[Sequence[int], int, int]]) -> npt.NDArray[np.int64]:
-    """The slots (page * 16 + offset) of positions start .. end - 1 of each run (pages of its request, start, end), one
-    run after the other: `[num_rows]`."""
-    edges = np.array([(start, end) for _, start, end in runs])
-    pages = [
-        own[start // PAGE_TOKENS : (end - 1) // PAGE_TOKENS + 1] for own, start, end in runs
-    ]  # those it touches
-    num_rows = edges[:, 1] - edges[:, 0]
-    num_pages = np.array([len(own) for own in pages])
-    first_rows, first_pages = (x.cumsum() - x for x in (num_rows, num_pages))
-    numbers = np.arange(len(runs)).repeat(num_rows)  # of each row's run
-    positions = np.arange(len(numbers)) + (edges[:, 0] - first_rows)[numbers]
-    touched = positions // PAGE_TOKENS + (first_pages - edges[:, 0] // PAGE_TOKENS)[numbers]
-    all_pages = np.array(list(chain.from_iterable(pages)))
-    slots: npt.NDArray[np.int64] = all_pages[touched] * PAGE_TOKENS + positions % PAGE_TOKENS
-    return slots
-
-
 def _page_table(pages: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
     counts = np.array([len(own) for own in pages])
     table = np.zeros((len(pages), counts.max()), np.int32)

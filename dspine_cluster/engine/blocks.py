@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,10 +28,10 @@ class Block:
     proposals: Sequence[int] = ()
     """The proposals that this round verifies. For a request that samples without a seed their number must not
     depend on what the proposals are, or the output leaves the target's distribution."""
-    draft_candidates: Tensor | None = None
-    """int64 [num_proposals or more, K]: where the proposal distribution q of each position has its mass. Without
+    draft_candidates: Tensor | npt.NDArray[np.int32] | None = None
+    """Integers [num_proposals or more, K]: where the proposal distribution q of each position has its mass. Without
     it the proposals are taken as certain, q(x) = 1."""
-    draft_probs: Tensor | None = None
+    draft_probs: Tensor | npt.NDArray[np.float32] | None = None
     """float32, same shape: exactly the numbers of q that the proposals were sampled from."""
     is_cut: bool = False
     """The next proposal was to be verified, too, but the request's grammar forbids it: it counts as rejected, and q
@@ -58,7 +60,8 @@ class Block:
             probs = torch.ones(num_proposals, 1)
         else:
             num_drafted = num_proposals + self.is_cut
-            candidates, probs = self.draft_candidates[:num_drafted], self.draft_probs[:num_drafted]
+            candidates = torch.as_tensor(self.draft_candidates[:num_drafted]).long()
+            probs = torch.as_tensor(self.draft_probs[:num_drafted])
         padding = (0, 0, 0, self.num_rows - len(candidates))
         return F.pad(candidates, padding), F.pad(probs, padding)
 

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspine_cluster.core.graph_buckets import GraphBuckets
-from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment, slots_of
+from dspine_cluster.core.page_pool import extend_slots
+from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
@@ -100,7 +101,10 @@ class Engine:
     def read_features(self, runs: Sequence[tuple[Sequence[int], int, int]]) -> npt.NDArray[np.uint8]:
         """Raw feature rows of positions start .. end - 1 of each run (pages of its request, start, end), one run after
         the other: uint8 `[num_rows, row_bytes]`."""
+        slots: list[int] = []  # runs are short: arrays of their own would take longer
+        for pages, start, end in runs:
+            extend_slots(slots, pages, start, end)
         rows = self.feature_pool.rows
-        index = torch.from_numpy(slots_of(runs)).to(rows.device)
+        index = torch.from_numpy(np.array(slots)).to(rows.device)
         raw: npt.NDArray[np.uint8] = rows.index_select(0, index).cpu().view(torch.uint8).numpy()
         return raw

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class RoundCounts(NamedTuple):
+    """One request's round."""
+
+    num_proposed: int
+    num_verified: int
+    num_accepted: int
+    """Accepted proposals that became output."""
+    num_committed: int
 
 
 @dataclass(slots=True)
@@ -47,19 +59,20 @@ class VerifierMetrics:
         """By position in the block, from 1."""
         return _by_position(self._accepted_total)
 
-    def note_round(
-        self, *, num_proposed: int, num_verified: int, num_accepted: int, num_committed: int
-    ) -> None:
-        """Count one request's round. `num_accepted` are accepted proposals that became output."""
-        self.rounds_total += 1
-        if num_proposed:
-            self.drafted_rounds_total += 1
-            self.verify_length_total[num_verified] += 1
-        self.proposed_tokens_total += num_proposed
-        self.verified_tokens_total += num_verified
-        self.accepted_tokens_total += num_accepted
-        self.committed_tokens_total += num_committed
-        self._accepted_total[num_accepted] += 1
+    def note_rounds(self, rounds: Sequence[RoundCounts]) -> None:
+        """Count the rounds of a pass, one a request."""
+        if not rounds:
+            return
+        proposed, verified, accepted, committed = zip(*rounds, strict=True)
+        lengths = [length for length, num_proposed in zip(verified, proposed, strict=True) if num_proposed]
+        self.rounds_total += len(rounds)
+        self.drafted_rounds_total += len(lengths)
+        self.verify_length_total.update(lengths)
+        self.proposed_tokens_total += sum(proposed)
+        self.verified_tokens_total += sum(verified)
+        self.accepted_tokens_total += sum(accepted)
+        self.committed_tokens_total += sum(committed)
+        self._accepted_total.update(accepted)
 
     def snapshot(self) -> dict[str, float]:
         """Every figure by name; those that are counted apart carry by what in braces."""

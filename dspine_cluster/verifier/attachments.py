@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Draft, Opened, Proposals
+from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Opened, Proposals
 from dspine_cluster.types import SamplingParams
 
 _REMEMBERED_ASKS = 64
@@ -52,8 +50,8 @@ class DraftedBlock:
     """Proposals for one request's present anchor."""
 
     tokens: list[int]
-    candidates: Tensor | None  # int64 [num_proposals, K]
-    probs: Tensor | None  # float32 [num_proposals, K]
+    candidates: Int32Array | None  # [num_proposals, K]
+    probs: Float32Array | None  # [num_proposals, K]
     confidences: list[float]
 
 
@@ -122,12 +120,13 @@ class Attachment:
 
     def note_asked(self, now_s: float) -> None:
         """The draft of the session's present round is asked for now."""
-        self.asked_round = self.session.round
-        self.asked_at_s[self.asked_round] = now_s
-        if len(self.asked_at_s) > _REMEMBERED_ASKS:
-            del self.asked_at_s[next(iter(self.asked_at_s))]
+        session, asked_at_s = self.session, self.asked_at_s
+        self.asked_round = session.round
+        asked_at_s[session.round] = now_s
+        if len(asked_at_s) > _REMEMBERED_ASKS:
+            del asked_at_s[next(iter(asked_at_s))]
         self.block = self.refusal = None
-        self.link.awaited[self.session.uid] = self
+        self.link.awaited[session.uid] = self
 
     def note_block(self, block: DraftedBlock) -> None:
         """The draft of the present round has come."""
@@ -184,7 +183,7 @@ def read_blocks(
         for row, sampling in zip(rows, samplings, strict=True)
         if not sampling.is_greedy and sampling.seed is None
     ]
-    drawn_from: dict[int, tuple[Tensor, Tensor]] = {}
+    drawn_from: dict[int, tuple[Int32Array, Float32Array]] = {}
     if sampled:
         drawn_from = dict(zip(sampled, _distributions(message, sampled), strict=True))
     token_lists, confidences = tokens.tolist(), message.confidence.tolist()
@@ -195,7 +194,7 @@ def read_blocks(
     return blocks
 
 
-def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[Int32Array, Float32Array]]:
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
     if message.candidates is None or message.probs is None:
         raise ChannelError("proposals for a sampled request came without their distribution")
@@ -206,4 +205,4 @@ def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[Te
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
-    return zip(torch.from_numpy(candidates).long(), torch.from_numpy(probs), strict=True)
+    return zip(candidates, probs, strict=True)

@@ -51,6 +51,11 @@ class Detokenizer:
         self._held = ""
         self._stopped = False
 
+    @property
+    def may_stop(self) -> bool:
+        """Whether text can end the request."""
+        return bool(self._stop_strings)
+
     def push(self, token_ids: Sequence[int]) -> Pushed:
         """Take the next tokens; none after a stop."""
         assert not self._stopped, "the request has ended"

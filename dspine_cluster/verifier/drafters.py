@@ -135,12 +135,16 @@ class Drafters:
             if attachment is not None:
                 attachment.fresh_start = session.num_computed
 
-    def block_of(self, session: Session) -> DraftedBlock | None:
-        """The block drafted for the session's present anchor, if it has come."""
-        attachment = self._links.attachment_of(session)
-        if attachment is None or attachment.asked_round != session.round:
-            return None
-        return attachment.block
+    def blocks_of(self, sessions: Sequence[Session]) -> dict[int, DraftedBlock]:
+        """The blocks drafted for the sessions' present anchors, as far as they have come, by uid."""
+        blocks = {}
+        for session in sessions:
+            attachment = self._links.attachment_of(session)
+            if attachment is None or attachment.asked_round != session.round:
+                continue
+            if attachment.block is not None:
+                blocks[session.uid] = attachment.block
+        return blocks
 
     def take_slowest_draft_s(self) -> float:
         """What drafters needed, by their own clocks, for drafts of present rounds that came since this was last asked:

@@ -6,7 +6,7 @@ The head is applied once more to their rows alone, so that other requests pay no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from dspine_cluster.core.batch_planner import BatchPlan, ChunkPlan
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.engine.logprobs import token_logprobs
-from dspine_cluster.types import Logprobs, RoundOutput
+from dspine_cluster.types import Logprobs
+from dspine_cluster.verifier.committed import Committed
 
 
 @dataclass(slots=True)
@@ -85,20 +86,18 @@ class LogprobsReader:
             part.asked.output = _with_top(logprobs[middle:end], part.asked.num_top)
             start = end
 
-    def attached(self, outputs: list[tuple[int, RoundOutput]]) -> list[tuple[int, RoundOutput]]:
-        """A round's outputs by uid, with their log-probabilities where they were asked for."""
+    def attach(self, committed: Sequence[Committed]) -> None:
+        """Give what a pass committed its log-probabilities where they were asked for."""
         if not self._asked:
-            return outputs
-        return [(uid, self._with_logprobs(uid, output)) for uid, output in outputs]
-
-    def _with_logprobs(self, uid: int, output: RoundOutput) -> RoundOutput:
-        asked = self._asked.get(uid)
-        if asked is None:
-            return output
-        prompt, asked.prompt = asked.prompt, None
-        if output.finish_reason is not None:
-            self.forget(uid)
-        return replace(output, logprobs=asked.output[: len(output.token_ids)], prompt_logprobs=prompt)
+            return
+        for own in committed:
+            asked = self._asked.get(own.uid)
+            if asked is None:
+                continue
+            own.logprobs = asked.output[: len(own.token_ids)]
+            own.prompt_logprobs, asked.prompt = asked.prompt, None
+            if own.finish_reason is not None:
+                self.forget(own.uid)
 
     def _parts(
         self, plan: BatchPlan, block_rows: Sequence[int], verdicts: Sequence[Verdict]

@@ -9,13 +9,12 @@ from itertools import count
 import torch
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
-from dspine_cluster.core.acceptance import cut_at_end
+from dspine_cluster.core.acceptance import end_token_ids
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, load_ahead, plan_batch
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.core.verify_length import BlockOutcome, BlockView, VerifyLengthPolicy
-from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
@@ -23,18 +22,17 @@ from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.messages import UInt8Array
-from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput
+from dspine_cluster.types import FinishReason, GenerateRequest
 from dspine_cluster.verifier.attachments import DraftedBlock
+from dspine_cluster.verifier.committed import Committed
+from dspine_cluster.verifier.committing import Committing
 from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.load_meter import LoadMeter
 from dspine_cluster.verifier.pacing import Pacing
-from dspine_cluster.verifier.passes import PassItem, PassRunner
+from dspine_cluster.verifier.passes import PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
-
-Outputs = list[tuple[int, RoundOutput]]
-"""(uid, what the round gave it), for all requests of a round."""
 
 _AVERAGE_WEIGHT = 0.2
 
@@ -52,7 +50,7 @@ class VerifierLoop:
         policy: VerifyLengthPolicy,
         block_size: int,
         mask_token_id: int | None,
-        deliver: Callable[[Outputs], None],
+        deliver: Callable[[Sequence[Committed]], None],
         on_drafter_lost: OnLost,
         target_fingerprint: str = "",
         drafter_fingerprint: str = "",
@@ -89,6 +87,9 @@ class VerifierLoop:
         else:
             generator.manual_seed(random_seed)
         self._passes = PassRunner(engine, self.streams, generator)
+        self._committing = Committing(
+            self.streams, self.metrics, self._eos_token_ids, lambda uid: self._end(uid, keep_state=True)
+        )
         self._arrivals = count()
         self._pacing = Pacing(policy, self.drafters, clock)
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
@@ -102,7 +103,7 @@ class VerifierLoop:
         )
         # What the forced tokens made certain has been delivered already; what they left open is still held.
         if detokenizer.push(request.forced_output_ids).stopped:
-            self._deliver([(uid, RoundOutput((), "", finish_reason=FinishReason.STOP, usage=session.usage))])
+            self._deliver([Committed(uid, (), 0, FinishReason.STOP, session.usage, "")])
             return
         rules = LogitRules(
             request.sampling,
@@ -116,7 +117,8 @@ class VerifierLoop:
         )
         self.metrics.prompt_tokens_total += session.num_prompt
         self._passes.logprobs.add(session)
-        self.streams.add(Stream(session, detokenizer, rules))
+        end_ids = end_token_ids(rules.end_conditions, self._eos_token_ids)
+        self.streams.add(Stream(session, detokenizer, rules, end_ids))
 
     def abort(self, uid: int) -> None:
         """Forget a request; harmless when it has ended."""
@@ -150,20 +152,25 @@ class VerifierLoop:
             if isinstance(item, BlockPlan)
         ]
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
-        outputs = self._commit(plan, decisions)
+        committed = self._committing.commit(plan, decisions, self._drafted)
         self._ask_for_drafts(plan)
         self._update_gauges()
-        self._deliver(self._passes.logprobs.attached(outputs))
+        self._passes.logprobs.attach(committed)
+        self._deliver(committed)
         return None
 
     def _plan(self) -> BatchPlan:
-        ready = self._pacing.ready(self.streams.decoding)
-        self._drafted = {s.uid: block for s in ready if (block := self.drafters.block_of(s)) is not None}
+        decoding = self.streams.decoding
+        ready = self._pacing.ready(decoding)
+        self._drafted = self.drafters.blocks_of(ready)
         max_tokens = self._config.max_batch_tokens
+        has_prompts = len(self.streams.waiting) or len(decoding) < len(self.streams.running)
         budget = Budget(
             free_pages=self.streams.prefix_cache.index.num_available,
             free_slots=self.streams.num_free_slots,
-            max_batch_tokens=max_tokens if ready else self._pacing.prefill_room(max_tokens),
+            max_batch_tokens=max_tokens
+            if ready or not has_prompts
+            else self._pacing.prefill_room(max_tokens),
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
         lengths = self._choose_verify_lengths(ready, budget)
@@ -190,11 +197,12 @@ class VerifierLoop:
         views = []
         for session in ready:
             block = self._drafted.get(session.uid)
-            num_proposals = min(len(block.tokens), self._num_useful(session)) if block is not None else 0
-            confidences = block.confidences[:num_proposals] if block is not None else []
-            views.append(
-                BlockView(session.uid, num_proposals, confidences, session.request.sampling.is_greedy)
-            )
+            is_greedy = session.request.sampling.is_greedy
+            if block is None:
+                views.append(BlockView(session.uid, 0, [], is_greedy))
+                continue
+            num_proposals = min(len(block.tokens), self._num_useful(session))
+            views.append(BlockView(session.uid, num_proposals, block.confidences[:num_proposals], is_greedy))
         counts = [(session, view.num_proposals) for session, view in zip(ready, views, strict=True)]
         self.drafters.count_fallbacks(
             [
@@ -207,62 +215,13 @@ class VerifierLoop:
 
     def _num_useful(self, session: Session) -> int:
         """Proposals that can still become output beside a bonus token."""
-        return min(self._max_proposals, session.remaining_output - 1)
-
-    def _commit(self, plan: BatchPlan, decisions: Sequence[tuple[PassItem, Verdict]]) -> Outputs:
-        for chunk in plan.chunks:
-            chunk.session.advance_prefill(chunk.num_tokens)
-            self.streams.prefix_cache.note_computed(chunk.session)
-        return [self._commit_tokens(item, verdict) for item, verdict in decisions]
-
-    def _commit_tokens(self, item: PassItem, verdict: Verdict) -> tuple[int, RoundOutput]:
-        """Commit a verdict up to the request's end, and end the request there."""
-        session = item.session
-        stream = self.streams[session.uid]
-        detokenizer = stream.detokenizer
-        tokens, num_accepted = verdict.token_ids, verdict.num_accepted
-        num_kept, reason = cut_at_end(
-            tokens,
-            num_output_before=session.num_output,
-            conditions=stream.rules.end_conditions,
-            eos_token_ids=self._eos_token_ids,
-        )
-        pushed = detokenizer.push(tokens[: num_kept - 1 if reason is FinishReason.STOP else num_kept])
-        if pushed.stopped:
-            num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
-        if num_kept < len(tokens):
-            tokens, num_accepted = tokens[:num_kept], min(num_accepted, num_kept)
-        self.streams.charge(session, len(tokens))
-        if isinstance(item, BlockPlan):
-            self._commit_round(item, tokens, num_accepted)
-        else:
-            session.commit_first(tokens[0])
-        text = pushed.text
-        if reason is not None:
-            text += detokenizer.flush()
-            self._end(session.uid, keep_state=True)
-        else:
-            self.streams.prefix_cache.note_computed(session)
-        return session.uid, RoundOutput(tokens, text, num_accepted, reason, session.usage)
-
-    def _commit_round(self, item: BlockPlan, tokens: Sequence[int], num_accepted: int) -> None:
-        block = self._drafted.get(item.session.uid)
-        num_proposed = len(block.tokens) if block is not None else 0
-        num_verified = item.verify_length
-        item.session.commit_round(
-            tokens, num_proposed=num_proposed, num_verified=num_verified, num_accepted=num_accepted
-        )
-        self.metrics.note_round(
-            num_proposed=num_proposed,
-            num_verified=num_verified,
-            num_accepted=num_accepted,
-            num_committed=len(tokens),
-        )
+        num_left = session.max_length - len(session.tokens) - 1
+        return num_left if num_left < self._max_proposals else self._max_proposals
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
-        rounds = [block.session for block in plan.blocks if block.session.uid in self.streams]
-        prompts = [chunk.session for chunk in plan.chunks if chunk.session.uid in self.streams]
+        rounds = [block.session for block in plan.blocks if block.session.phase is Phase.DECODE]
+        prompts = [chunk.session for chunk in plan.chunks if chunk.session.phase is not Phase.WAITING]
         self._pacing.ask(
             [(session, self._num_useful(session)) for session in rounds],
             [(session, self._num_useful(session)) for session in prompts if session.phase is Phase.DECODE],

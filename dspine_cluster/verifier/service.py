@@ -18,11 +18,12 @@ from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
+from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.grammars import Grammars
 from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, make_policy
 from dspine_cluster.verifier.load_report import LoadReport
-from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+from dspine_cluster.verifier.loop import VerifierLoop
 from dspine_cluster.verifier.news_report import NewsReport
 
 _logger = logging.getLogger(__name__)
@@ -217,13 +218,13 @@ class VerifierService:
         self._commands.put(command)
         self._wake.set()
 
-    def _deliver(self, outputs: Outputs) -> None:
-        """Hand a round's outputs to each event loop in one call."""
-        batches: dict[asyncio.AbstractEventLoop, list[tuple[_Sink, RoundOutput | Exception]]] = {}
-        for uid, output in outputs:
-            sink = self._sinks.get(uid)
+    def _deliver(self, committed: Sequence[Committed]) -> None:
+        """Hand what a pass committed to each event loop in one call; texts are made there, while the next pass runs."""
+        batches: dict[asyncio.AbstractEventLoop, list[tuple[_Sink, Committed | Exception]]] = {}
+        for own in committed:
+            sink = self._sinks.get(own.uid)
             if sink is not None:
-                batches.setdefault(sink.event_loop, []).append((sink, output))
+                batches.setdefault(sink.event_loop, []).append((sink, own))
         for event_loop, batch in batches.items():
             _call_soon(event_loop, batch)
 
@@ -244,11 +245,11 @@ class VerifierService:
 
 
 def _call_soon(
-    event_loop: asyncio.AbstractEventLoop, batch: list[tuple[_Sink, RoundOutput | Exception]]
+    event_loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[_Sink, Committed | Exception]]
 ) -> None:
     def put_all() -> None:
         for sink, item in batch:
-            sink.queue.put_nowait(item)
+            sink.queue.put_nowait(item.output() if isinstance(item, Committed) else item)
 
     try:
         event_loop.call_soon_threadsafe(put_all)

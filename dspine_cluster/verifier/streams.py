@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dspine_cluster.core.batch_planner import BatchPlan
@@ -21,6 +22,16 @@ class Stream:
     session: Session
     detokenizer: Detokenizer
     rules: LogitRules
+    end_ids: frozenset[int]
+    """Tokens that end the request."""
+
+    def may_end_with(self, tokens: Sequence[int]) -> bool:
+        """Whether the request may end with one of the next tokens."""
+        return (
+            len(tokens) >= self.session.remaining_output
+            or self.detokenizer.may_stop
+            or not self.end_ids.isdisjoint(tokens)
+        )
 
 
 class Streams:
@@ -75,7 +86,8 @@ class Streams:
         for _, resume in admitted:
             index.hold(resume.match)
         for block in plan.blocks:
-            block.session.pages.extend(index.allocate(block.num_new_pages))
+            if block.num_new_pages:
+                block.session.pages.extend(index.allocate(block.num_new_pages))
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from dspine_cluster.observability.metrics import VerifierMetrics
+from dspine_cluster.observability.metrics import RoundCounts, VerifierMetrics
 
 
 def test_positions_are_counted_up_to_what_was_verified_and_accepted() -> None:
     metrics = VerifierMetrics()
-    metrics.note_round(num_proposed=15, num_verified=3, num_accepted=1, num_committed=2)
-    metrics.note_round(num_proposed=15, num_verified=2, num_accepted=2, num_committed=3)
+    metrics.note_rounds([RoundCounts(num_proposed=15, num_verified=3, num_accepted=1, num_committed=2)])
+    metrics.note_rounds([RoundCounts(num_proposed=15, num_verified=2, num_accepted=2, num_committed=3)])
     figures = metrics.snapshot()
     verified = [figures[f"verified_tokens_per_position_total{{position={j}}}"] for j in (1, 2, 3)]
     accepted = [figures[f"accepted_tokens_per_position_total{{position={j}}}"] for j in (1, 2)]
@@ -25,8 +25,12 @@ def test_positions_are_counted_up_to_what_was_verified_and_accepted() -> None:
 def test_drafted_rounds_are_counted_by_verify_length() -> None:
     metrics = VerifierMetrics()
     for num_proposed, num_verified in ((15, 3), (15, 0), (15, 3), (0, 0)):
-        metrics.note_round(
-            num_proposed=num_proposed, num_verified=num_verified, num_accepted=0, num_committed=1
+        metrics.note_rounds(
+            [
+                RoundCounts(
+                    num_proposed=num_proposed, num_verified=num_verified, num_accepted=0, num_committed=1
+                )
+            ]
         )
     figures = metrics.snapshot()
     assert (figures["rounds_total"], figures["drafted_rounds_total"]) == (4, 3)
@@ -47,8 +51,12 @@ def test_a_snapshot_can_be_taken_while_new_positions_are_counted() -> None:
 
     def count() -> None:
         for length in range(1500):
-            metrics.note_round(
-                num_proposed=length, num_verified=length, num_accepted=length, num_committed=length
+            metrics.note_rounds(
+                [
+                    RoundCounts(
+                        num_proposed=length, num_verified=length, num_accepted=length, num_committed=length
+                    )
+                ]
             )
 
     counting = threading.Thread(target=count)

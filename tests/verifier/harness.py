@@ -38,8 +38,9 @@ from dspine_cluster.transport.messages import (
     Proposals,
 )
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
+from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.grammars import Grammars
-from dspine_cluster.verifier.loop import Outputs, VerifierLoop
+from dspine_cluster.verifier.loop import VerifierLoop
 from tests.drafts import DraftItem, column, items_of
 
 VOCAB_SIZE = 300
@@ -321,9 +322,9 @@ class LoopHarness:
         self.run()
         return [self.results[first + offset] for offset in range(len(requests))]
 
-    def _deliver(self, outputs: Outputs) -> None:
-        for uid, output in outputs:
-            result = self.results[uid]
+    def _deliver(self, committed: Sequence[Committed]) -> None:
+        for own in committed:
+            result, output = self.results[own.uid], own.output()
             assert result.finish_reason is None, "an output after the end"
             result.outputs.append(output)
             result.token_ids += output.token_ids

@@ -37,7 +37,7 @@ def make_stream(uid: int, request: GenerateRequest) -> Stream:
         device=torch.device("cpu"),
     )
     session = Session(uid, request, arrival=uid, root=root_key(request.cache_salt))
-    return Stream(session, Detokenizer(TOKEN_BYTES), rules)
+    return Stream(session, Detokenizer(TOKEN_BYTES), rules, frozenset())
 
 
 class ShadowMemory:

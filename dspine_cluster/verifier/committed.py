@@ -1,0 +1,45 @@
+"""What a pass gave a request. Its text is made where it is taken, beside the loop rather than in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
+from dspine_cluster.verifier.detokenizer import Detokenizer
+
+
+@dataclass(slots=True, eq=False)
+class Committed:
+    """One request's part of a pass."""
+
+    uid: int
+    token_ids: tuple[int, ...]
+    accepted_tokens: int
+    finish_reason: FinishReason | None
+    usage: Usage
+    text: str | Detokenizer
+    """The text that became certain, where stop strings were searched in it; else what makes it of the tokens."""
+    logprobs: Logprobs | None = None
+    prompt_logprobs: Logprobs | None = None
+
+    def output(self) -> RoundOutput:
+        """Asked once of each, in the order in which they were committed, from any thread."""
+        text = self.text if isinstance(self.text, str) else self._detokenize(self.text)
+        return RoundOutput(
+            self.token_ids,
+            text,
+            self.accepted_tokens,
+            self.finish_reason,
+            self.usage,
+            self.logprobs,
+            self.prompt_logprobs,
+        )
+
+    def _detokenize(self, detokenizer: Detokenizer) -> str:
+        """The token that ends a request does not show."""
+        shown: Sequence[int] = self.token_ids
+        if self.finish_reason is FinishReason.STOP:
+            shown = shown[:-1]
+        text = detokenizer.push(shown).text
+        return text if self.finish_reason is None else text + detokenizer.flush()
