@@ -24,6 +24,9 @@ from heapq import heapify, heappop, heapreplace
 
 from dspine_cluster.core.pass_cost import CostCurve
 
+_ROUNDING = 1.0 + 1e-9
+"""More than sums can be off by."""
+
 
 class Stop(StrEnum):
     """Why no further proposal is verified."""
@@ -154,6 +157,9 @@ def _worth_crossing(
     reached = list(lengths)
     taken = 0
     for count, longer in candidates:
+        # Nothing ahead is likelier than the first: where not even as many like it would pay, none need be looked at.
+        if ahead and (gain - ahead[0][0] * (count - taken)) * _ROUNDING <= rate * longer:
+            continue
         while taken < count and ahead:
             negated, block = ahead[0]
             gain -= negated
