@@ -30,7 +30,6 @@ from dspine_cluster.engine import padded_batch, sampling
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.models.folder import load_tokenizer
-from dspine_cluster.models.packed_drafter import PackedDrafter
 from dspine_cluster.sources import locate_model
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
@@ -168,13 +167,11 @@ class _TimedLoop(DrafterLoop):
     """Counts a round when as many blocks were drafted as there are requests."""
 
     def __init__(self, num_requests: int, stopwatch: Stopwatch, profile: cProfile.Profile | None) -> None:
-        # The forms that CPUs run are made from a drafter's weights, of which this one has none.
-        with mock.patch.object(PackedDrafter, "fits", return_value=False):
-            runner = DraftRunner(
-                NullDrafter(stopwatch),
-                num_requests * ((PROMPT_TOKENS + _MAX_TOKENS) // PAGE_TOKENS + 1),
-                random_seed=0,
-            )
+        runner = DraftRunner(
+            NullDrafter(stopwatch),
+            num_requests * ((PROMPT_TOKENS + _MAX_TOKENS) // PAGE_TOKENS + 1),
+            random_seed=0,
+        )
         super().__init__(runner, max_context_tokens=PROMPT_TOKENS + _MAX_TOKENS)
         self.rounds = Rounds(stopwatch, profile)
         self._num_requests = num_requests
