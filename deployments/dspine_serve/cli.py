@@ -82,12 +82,15 @@ def serve(
 @app.command()
 def status(
     url: Annotated[str, typer.Option(help="Of the server.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[
+        str | None, typer.Option(envvar="DSPINE_API_KEY", help="Where the server asks for one.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it anew each second, until Ctrl-C.")] = False,
 ) -> None:
     """Show replicas, pairs, requests, throughput and acceptance of a server."""
     from dspine_serve.status import show_status, watch_status
 
-    (watch_status if watch else show_status)(console, url)
+    (watch_status if watch else show_status)(console, url, api_key)
 
 
 @app.command()

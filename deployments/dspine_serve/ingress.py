@@ -15,6 +15,7 @@ from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.page import add_page_route
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
 from dspine_cluster.config import EngineConfig, ModelSource
@@ -87,7 +88,7 @@ class Ingress:
             config.http,
             self._admission,
         )
-
+        add_page_route(self._app)
         add_status_routes(self._app, config.model_name, lambda: self._board.status(time.monotonic()))
 
     def __serve_build_asgi_app__(self) -> FastAPI:

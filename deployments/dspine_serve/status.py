@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from urllib.error import HTTPError
 
 from pydantic import ValidationError
@@ -22,7 +23,7 @@ _PERIOD_S = 1.0
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def read_status(url: str) -> StatusBody:
+def read_status(url: str, api_key: str | None = None) -> StatusBody:
     """What the server at `url` says.
 
     Raises:
@@ -30,28 +31,34 @@ def read_status(url: str) -> StatusBody:
     """
     base = url.rstrip("/").removesuffix("/v1")
     try:
-        with urllib.request.urlopen(base + STATUS_PATH, timeout=_TIMEOUT_S) as answer:
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        request = urllib.request.Request(base + STATUS_PATH, headers=headers)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
             return StatusBody.model_validate(json.load(answer))
     except HTTPError as error:
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            raise ConfigError(f"{base} asks for an API key; give it with --api-key") from error
         raise ConfigError(f"{base} answers {error.code}: is it a dspine server?") from error
     except (OSError, ValueError, ValidationError) as error:
         raise ConfigError(f"no status from {base} ({error}); name the server with --url") from error
 
 
-def show_status(console: Console, url: str) -> None:
+def show_status(console: Console, url: str, api_key: str | None = None) -> None:
     """Print it once."""
-    console.print(render(read_status(url)))
+    console.print(render(read_status(url, api_key)))
 
 
-def watch_status(console: Console, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
+def watch_status(
+    console: Console, url: str, api_key: str | None = None, sleep: Callable[[float], None] = time.sleep
+) -> None:
     """Show it anew each second until interrupted. A server that does not answer for a while is shown as that."""
-    status = render(read_status(url))
+    status = render(read_status(url, api_key))
     with Live(status, console=console, auto_refresh=False) as live:
         try:
             while True:
                 sleep(_PERIOD_S)
                 try:
-                    status = render(read_status(url))
+                    status = render(read_status(url, api_key))
                     live.update(status, refresh=True)
                 except ConfigError as error:
                     live.update(Group(status, Text(str(error), style="red")), refresh=True)

@@ -14,8 +14,8 @@ from dspine_cluster.api.keys import ApiKeys, current_caller
 from dspine_cluster.core.rate_limit import Excess
 from dspine_cluster.errors import OverloadedError
 
-_OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
-"""What orchestrators ask, without keys."""
+_OPEN_PATHS = frozenset({"/", "/health", "/ready", "/metrics"})
+"""What orchestrators ask, and the page, in which a key can be entered."""
 
 
 class KeyGuard:

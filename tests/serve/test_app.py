@@ -136,6 +136,7 @@ def test_the_status_tells_of_the_pair_and_of_what_it_did(application: Applicatio
     wait_until(lambda: told().recent.rounds > 0)
     status = told()
     assert status.model == "miniature"
+    assert "Playground" in application.http.get("/").text
     [verifier], [drafter] = status.verifiers, status.drafters
     assert [pair.drafter for pair in verifier.drafters] == [drafter.id]
     assert status.tokens_per_s > 0

@@ -112,7 +112,12 @@ def test_the_url_of_the_server_or_of_its_interface_will_do(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "body", "reason"),
-    [(404, "{}", "404"), (200, "no JSON", "no status"), (200, json.dumps({"model": "x"}), "no status")],
+    [
+        (404, "{}", "404"),
+        (401, "{}", "--api-key"),
+        (200, "no JSON", "no status"),
+        (200, json.dumps({"model": "x"}), "no status"),
+    ],
 )
 def test_another_server_is_told_apart(code: int, body: str, reason: str) -> None:
     with server(code, body) as url, pytest.raises(ConfigError, match=reason):
@@ -135,7 +140,7 @@ def test_watching_goes_on_while_the_server_is_away() -> None:
             raise KeyboardInterrupt
 
     with server(200, *[STATUS.model_dump_json()] * 2) as url:
-        watch_status(console, url, sleep)
+        watch_status(console, url, sleep=sleep)
     text = console.export_text()
     assert "4.12" in text
     assert "404" in text
