@@ -23,7 +23,7 @@ class AnswerOptions:
     include_usage: bool = False
     """A stream ends with an event that holds the usage."""
     continuous_usage: bool = False
-    """Its other events hold the usage so far."""
+    """Its events that bring something hold the usage so far."""
     logprobs: bool = False
     token_ids: bool = False
     stats: bool = False

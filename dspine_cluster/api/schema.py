@@ -27,7 +27,7 @@ class RequestModel(BaseModel):
 class StreamOptions(RequestModel):
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    """With `include_usage`: every event has the usage so far."""
+    """With `include_usage`: events that bring something have the usage so far."""
 
 
 class DspineOptions(RequestModel):
