@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from typing import Literal
 
 import openai
 import pytest
@@ -21,7 +22,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam, ChatCompletionToolParam
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from dspine_cluster import miniature
 from dspine_cluster.api.chat_template import ChatTokenizer
@@ -38,6 +39,14 @@ QUESTION = "What is 6 times 7?"
 ANSWER = "6 * 7 = 42.\nAnswer: 42"
 USER: ChatCompletionMessageParam = {"role": "user", "content": QUESTION}
 REMINDER = {"text": "book a flight", "day": "Sunday", "time": "15:15"}
+
+
+class Sum(BaseModel):
+    """What the miniature has to answer with."""
+
+    left: Literal[6, 7]
+    right: Literal[6, 7]
+    correct: bool
 
 
 @tool
@@ -194,6 +203,36 @@ def test_openai_gets_a_tool_called(client: openai.OpenAI, is_streamed: bool) -> 
     assert json.loads(call.function.arguments) == REMINDER
 
 
+def test_openai_parses_an_answer_into_a_class(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model="miniature", messages=[USER], response_format=Sum, temperature=0, max_tokens=64
+    )
+    assert isinstance(answer.choices[0].message.parsed, Sum)
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_openai_streams_an_answer_of_a_class(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="miniature", messages=[USER], response_format=Sum, temperature=1, seed=1, max_tokens=64
+    ) as stream:
+        final = stream.get_final_completion()
+    assert isinstance(final.choices[0].message.parsed, Sum)
+
+
+def test_openai_gets_a_forced_tool_called(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="miniature",
+        messages=[USER],
+        tools=[TOOL],
+        tool_choice="required",
+        temperature=0,
+        max_tokens=128,
+    )
+    [call] = answer.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert call.function.name == "set_reminder"
+
+
 def test_openai_tells_what_is_wrong(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="miniature", messages=[USER], temperature=9)
@@ -220,6 +259,10 @@ def test_langchain_streams(chat: ChatOpenAI) -> None:
 async def test_langchain_invokes_without_waiting(chat: ChatOpenAI) -> None:
     answers = await asyncio.gather(*(chat.ainvoke(QUESTION) for _ in range(3)))
     assert {answer.content for answer in answers} == {ANSWER}
+
+
+def test_langchain_gets_an_object_of_a_class(chat: ChatOpenAI) -> None:
+    assert isinstance(chat.with_structured_output(Sum, method="json_schema").invoke(QUESTION), Sum)
 
 
 def test_langchain_calls_a_tool_and_gives_the_result_back(chat: ChatOpenAI) -> None:
