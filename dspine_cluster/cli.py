@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from dspine_cluster.bench.cli import app as bench_app
+from dspine_cluster.bench.options import JsonFile, PictureFile, write_report
 from dspine_cluster.command import run_command
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig, limit_threads
 from dspine_cluster.errors import ConfigError
@@ -105,6 +107,42 @@ def check(
     report = check_pair(folder, drafter_folder, torch.bfloat16)
     fits = print_report(console, report, gpu_bytes=int(gpu_gb * 1e9), context_tokens=context_tokens)
     raise typer.Exit(0 if fits else 1)
+
+
+@app.command()
+def simulate(
+    scenario: Annotated[Path, typer.Argument(help="A YAML file; see scenarios/.")],
+    fidelity: Annotated[
+        str, typer.Option(help="`fluid` takes rates, `round` every round of every replica.")
+    ] = "fluid",
+    json_file: JsonFile = None,
+    picture: PictureFile = None,
+    check_fidelity: Annotated[
+        bool, typer.Option("--check-fidelity", help="Only say how far `fluid` is from `round`.")
+    ] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="No rivals, and the settings as they are.")] = False,
+) -> None:
+    """Serve SCENARIO with a simulated fleet: autoscaling against Serve's default policy and fixed numbers."""
+    from dspine_cluster.sim.comparison import MAX_DIFFERENCE, as_json, compare, differences
+    from dspine_cluster.sim.report import plot_comparison, print_comparison
+    from dspine_cluster.sim.scenario import read_scenario
+
+    if fidelity not in ("round", "fluid"):
+        raise typer.BadParameter("must be round or fluid", param_hint="--fidelity")
+    kind: Literal["round", "fluid"] = "round" if fidelity == "round" else "fluid"
+    parsed = read_scenario(scenario)
+    if check_fidelity:
+        worst = differences(parsed)
+        for name, value in worst.items():
+            console.print(f"{name}: fluid differs by {100 * value:+.2f} %")
+        raise typer.Exit(0 if max(map(abs, worst.values())) <= MAX_DIFFERENCE else 1)
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        judged = compare(parsed, kind, alone, lambda text: bar.update(task, description=text))
+    print_comparison(console, parsed, judged)
+    write_report(as_json(parsed, kind, judged), json_file)
+    if picture is not None:
+        plot_comparison(parsed, judged, picture)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -78,3 +79,16 @@ def test_a_mistake_is_one_line_without_a_traceback(arguments: tuple[str, ...], r
     assert reason in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_simulate_writes_how_the_fleet_did_and_refuses_unknown_keys(tmp_path: Path) -> None:
+    scenario, report = tmp_path / "s.yaml", tmp_path / "out.json"
+    text = "{name: s, duration_s: 15, warm_up_s: 5, load: {conversations_per_s: 1}, kinds: [{name: a, acceptance: 0.8}]"
+    scenario.write_text(text + "}")
+    outcome = run("simulate", str(scenario), "--alone", "--json", str(report))
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(report.read_text())["policies"][0]["name"] == "dspine"
+    scenario.write_text(text + ", bogus: 1}")
+    outcome = run("simulate", str(scenario))
+    assert outcome.returncode == 2
+    assert "bogus" in outcome.stderr

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from dspine_cluster.bench.options import JsonFile, PictureFile, choices, numbers
+from dspine_cluster.bench.options import JsonFile, PictureFile, choices, numbers, write_report
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
-from dspine_cluster.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Measure the miniature on this machine.")
 console = Console(highlight=False, soft_wrap=True)
@@ -64,7 +61,7 @@ def acceptance(
             lambda name, at: bar.update(total, advance=1, description=f"{name} {at}"),
         )
     print_acceptance(console, report)
-    _write(report, json_file)
+    write_report(report, json_file)
     if picture is not None:
         plot_acceptance(report, picture)
 
@@ -109,7 +106,7 @@ def speedup(
             config, settings, workload, lambda at: bar.update(total, advance=1, description=at)
         )
     print_speedup(console, report)
-    _write(report, json_file)
+    write_report(report, json_file)
 
 
 @app.command()
@@ -127,7 +124,7 @@ def engine(
             f"batch {row['batch']}: {row['tokens_per_s']:.0f} tokens/s, transformers "
             f"{row['tokens_per_s_transformers']:.0f}, ratio {row['ratio']:.2f}"
         )
-    _write(report, json_file)
+    write_report(report, json_file)
 
 
 @app.command()
@@ -154,7 +151,7 @@ def turns(
         total = bar.add_task("", total=2 * conversations * (2 * turns - 1))
         report = run_turns(config, scripts, max_tokens, lambda: bar.update(total, advance=1))
     print_turns(console, report)
-    _write(report, json_file)
+    write_report(report, json_file)
 
 
 @app.command()
@@ -187,7 +184,7 @@ def drafter_loss(
     prompts = [(prompt * (prompt_tokens // len(prompt) + 1))[:prompt_tokens] for prompt in whole]
     report = run_drafter_loss(config, prompts, steps)
     print_drafter_loss(console, report)
-    _write(report, json_file)
+    write_report(report, json_file)
 
 
 @app.command()
@@ -223,7 +220,7 @@ def routing(
             bar.add_task("live", total=None)
             report["live"] = run_live()
     print_routing(console, report)
-    _write(report, json_file)
+    write_report(report, json_file)
 
 
 @app.command()
@@ -239,13 +236,4 @@ def overhead(
 
     report = run_overhead(numbers(requests, int, "--requests", most=512), rounds, profile=profile)
     print_overhead(console, report)
-    _write(report, json_file)
-
-
-def _write(report: dict[str, Any], path: Path | None) -> None:
-    if path is None:
-        return
-    try:
-        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+    write_report(report, json_file)

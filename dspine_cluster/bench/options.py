@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from dspine_cluster.bench.picture import check_picture
+from dspine_cluster.errors import ConfigError
 
 Number = TypeVar("Number", int, float)
 
@@ -59,6 +61,20 @@ def _picture(path: Path | None) -> Path | None:
     if path is not None:
         check_picture(path)
     return _writable(path)
+
+
+def write_report(report: Mapping[str, Any], path: Path | None) -> None:
+    """Write a report where one is asked for.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
 
 
 JsonFile = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write the report here.")]

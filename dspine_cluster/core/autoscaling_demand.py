@@ -19,11 +19,17 @@ class Demand:
     """Tokens a second to be generated."""
     trend: float = 0.0
     """How it changes, tokens/s a second."""
-    prefill_ratio: float = 0.0
-    """Prompt tokens computed for each generated one."""
+    committed: float = 0.0
+    prefilled: float = 0.0
+    """Tokens a second, over a longer time: after a loss much is computed again at once, which will not go on."""
     outstanding_tokens: float | None = None
     """Left to be generated when last seen."""
     seen_at_s: float = 0.0
+
+    @property
+    def prefill_ratio(self) -> float:
+        """Prompt tokens computed for each generated one."""
+        return self.prefilled / self.committed if self.committed else 0.0
 
     def ahead(self, seconds: float) -> float:
         """What will be asked for; a falling trend is not relied on."""
@@ -42,8 +48,7 @@ def update_demand(
     outstanding = sum(v.running_tokens + v.waiting_tokens for v in verifiers) / coverage
     prefilled = sum(v.prefill_tokens_per_s for v in verifiers) / coverage
     if demand.outstanding_tokens is None:
-        ratio = prefilled / committed if committed else 0.0
-        return Demand(committed, 0.0, ratio, outstanding, now_s)
+        return Demand(committed, 0.0, committed, prefilled, outstanding, now_s)
     elapsed_s = now_s - demand.seen_at_s
     if elapsed_s <= 0:
         return demand
@@ -52,15 +57,14 @@ def update_demand(
     expected = max(0.0, demand.level + demand.trend * elapsed_s)
     level = expected + weight * (asked - expected)
     slope = (level - demand.level) / elapsed_s
-    trend = demand.trend + (1 - exp(-elapsed_s / config.trend_s)) * (slope - demand.trend)
-    ratio = demand.prefill_ratio
-    if committed > 0:
-        ratio += weight * (prefilled / committed - ratio)
+    slowly = 1 - exp(-elapsed_s / config.trend_s)
+    trend = demand.trend + slowly * (slope - demand.trend)
     return replace(
         demand,
         level=level,
         trend=trend,
-        prefill_ratio=ratio,
+        committed=demand.committed + slowly * (committed - demand.committed),
+        prefilled=demand.prefilled + slowly * (prefilled - demand.prefilled),
         outstanding_tokens=outstanding,
         seen_at_s=now_s,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
+from typing import Protocol
 
 from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
 from dspine_cluster.core.cache_lifetime import CacheLifetime
@@ -62,8 +63,70 @@ class NoTensors:
         pass
 
 
+class RoundModel(Protocol):
+    """How a replica's rounds go."""
+
+    def lengths(
+        self, decoding: Sequence[Session], running: Sequence[Session], budget: Budget
+    ) -> Sequence[int]:
+        """Verify lengths of the sessions that decode, for the round that begins."""
+        ...
+
+    def seconds(self, plan: BatchPlan) -> float:
+        """How long the round takes, drafts included."""
+        ...
+
+    def num_accepted(self, session: Session, verify_length: int) -> int:
+        """How many of a session's proposals are accepted."""
+        ...
+
+    def end(self, plan: BatchPlan, num_accepted: Sequence[int]) -> None:
+        """The round has ended; accepted proposals by block."""
+        ...
+
+    def forget(self, session: Session) -> None:
+        """A session has ended."""
+        ...
+
+
+class FixedRounds:
+    """Rounds whose length the cost model gives, with a drafter of their own; each proposal is accepted with
+    `acceptance`, and as many are verified as the limits say."""
+
+    def __init__(self, limits: VerifierLimits, costs: CostModel, random: Random, acceptance: float) -> None:
+        self._limits = limits
+        self._costs = costs
+        self._random = random
+        self._acceptance = acceptance
+
+    def lengths(
+        self, decoding: Sequence[Session], running: Sequence[Session], budget: Budget
+    ) -> Sequence[int]:
+        return [min(self._limits.max_verify_length, session.remaining_output - 1) for session in decoding]
+
+    def seconds(self, plan: BatchPlan) -> float:
+        return self._costs.plan_s(plan)
+
+    def num_accepted(self, session: Session, verify_length: int) -> int:
+        return draw_accepted(self._random, self._acceptance, verify_length)
+
+    def end(self, plan: BatchPlan, num_accepted: Sequence[int]) -> None:
+        pass
+
+    def forget(self, session: Session) -> None:
+        pass
+
+
+def draw_accepted(random: Random, acceptance: float, verify_length: int) -> int:
+    """How many proposals are accepted where each is with the same probability."""
+    for accepted in range(verify_length):
+        if random.random() >= acceptance:
+            return accepted
+    return verify_length
+
+
 class SimulatedVerifier:
-    """Serves jobs in rounds whose length the cost model gives; each proposal is accepted with `acceptance`."""
+    """Serves jobs in rounds, as a model says that they go."""
 
     def __init__(
         self,
@@ -73,7 +136,9 @@ class SimulatedVerifier:
         random: Random,
         *,
         acceptance: float = 0.8,
+        rounds: RoundModel | None = None,
     ) -> None:
+        """Without `rounds` they are `FixedRounds`."""
         has_states = limits.max_checkpoints > 0
         self.index = PrefixIndex(
             PagePool(limits.pool_tokens // PAGE_TOKENS),
@@ -88,9 +153,7 @@ class SimulatedVerifier:
         self._checkpoint_lifetime = CacheLifetime()
         self._simulation = simulation
         self._limits = limits
-        self._costs = costs
-        self._random = random
-        self._acceptance = acceptance
+        self._rounds = rounds or FixedRounds(limits, costs, random, acceptance)
         self._uids = count()
         self._jobs: dict[int, Job] = {}
         self._expected: dict[int, int] = {}  # uid of a waiting session -> tokens it will have to prefill
@@ -98,6 +161,7 @@ class SimulatedVerifier:
         self._waiting: list[Session] = []
         self._admitted: list[str] = []
         self._is_in_pass = False
+        self._is_lost = False
 
     @property
     def num_requests(self) -> int:
@@ -134,27 +198,38 @@ class SimulatedVerifier:
         admitted, self._admitted = self._admitted, []
         return admitted
 
+    @property
+    def decoding(self) -> list[Session]:
+        """The sessions that decode, in order of their admission."""
+        return [session for session in self._running if session.phase is Phase.DECODE]
+
+    def job(self, session: Session) -> Job:
+        return self._jobs[session.uid]
+
+    def lose(self) -> dict[str, int]:
+        """Nothing more happens here. The uids of its jobs, and how many tokens each has given."""
+        self._is_lost = True
+        return {self._jobs[s.uid].uid: s.num_output for s in (*self._running, *self._waiting)}
+
     def _begin_pass(self) -> None:
         plan = self._plan()
         self._is_in_pass = not plan.is_empty
         if self._is_in_pass:
-            taken_s = self._costs.plan_s(plan)
+            taken_s = self._rounds.seconds(plan)
             self.busy_s += taken_s
             self._simulation.after(taken_s, lambda: self._end_pass(plan))
 
     def _plan(self) -> BatchPlan:
-        decoding = [
-            (session, min(self._limits.max_verify_length, session.remaining_output - 1))
-            for session in self._running
-            if session.phase is Phase.DECODE
-        ]
+        decoding = self.decoding
         budget = Budget(
             free_pages=self.index.num_available,
             free_slots=self._limits.max_running_requests - len(self._running),
             max_batch_tokens=self._limits.max_batch_tokens,
             prefill_chunk_tokens=self._limits.prefill_chunk_tokens,
         )
-        plan = plan_batch(decoding, self._running, self._waiting, budget, self._cache)
+        lengths = self._rounds.lengths(decoding, self._running, budget)
+        blocks = list(zip(decoding, lengths, strict=True))
+        plan = plan_batch(blocks, self._running, self._waiting, budget, self._cache)
         for session in plan.preempted:
             self._running.remove(session)
             self._cache.retire(session, keep_state=True)
@@ -173,6 +248,8 @@ class SimulatedVerifier:
         return plan
 
     def _end_pass(self, plan: BatchPlan) -> None:
+        if self._is_lost:
+            return
         for chunk in plan.chunks:
             session, is_last = chunk.session, chunk.completes_prefill
             session.advance_prefill(chunk.num_tokens)
@@ -185,9 +262,10 @@ class SimulatedVerifier:
                 if not is_resumed:
                     job.on_first()
                 self._settle(session)
-        for block in plan.blocks:
+        accepted = [self._rounds.num_accepted(block.session, block.verify_length) for block in plan.blocks]
+        self._rounds.end(plan, accepted)
+        for block, num_accepted in zip(plan.blocks, accepted, strict=True):
             session = block.session
-            num_accepted = self._draw(block.verify_length)
             start = session.num_output
             tokens = self._jobs[session.uid].output_ids[start : start + num_accepted + 1]
             session.commit_round(
@@ -204,14 +282,8 @@ class SimulatedVerifier:
         if session.remaining_output > 0:
             self._cache.note_computed(session)
             return
+        self._rounds.forget(session)
         self._running.remove(session)
         cached = session.usage.cached_prompt_tokens
         self._cache.retire(session, keep_state=True)
         self._jobs.pop(session.uid).on_end(cached)
-
-    def _draw(self, verify_length: int) -> int:
-        """How many proposals are accepted."""
-        for accepted in range(verify_length):
-            if self._random.random() >= self._acceptance:
-                return accepted
-        return verify_length

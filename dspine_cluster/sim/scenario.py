@@ -1,0 +1,211 @@
+"""What `dspine simulate` is told: a fleet, who comes, and what goes wrong. Parsed once; unknown keys are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+from pydantic import ConfigDict
+
+from dspine_cluster.config import parse_config, parse_verify
+from dspine_cluster.core.autoscaling_config import AutoscalingConfig
+from dspine_cluster.errors import ConfigError
+from dspine_cluster.sim.cost_fit import read_costs
+from dspine_cluster.sim.cost_model import CostModel
+from dspine_cluster.sim.verifier import VerifierLimits
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a request must get, both."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    ttft_s: float = 2.0
+    """Time to the first token."""
+    inter_token_s: float = 0.02
+    """Between two tokens, on average over its answer."""
+    met_ratio: float = 0.99
+    """Of all requests."""
+
+
+@dataclass(frozen=True)
+class Burst:
+    """A time with more load."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    at_s: float
+    for_s: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class LoadConfig:
+    """When conversations start: a Poisson process whose rate follows the day and bursts."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    conversations_per_s: float
+    amplitude: float = 0.0
+    """Of a sine that starts at its lowest, as a part of the mean rate; 0 is constant."""
+    period_s: float = 3600.0
+    bursts: tuple[Burst, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.conversations_per_s <= 0 or not 0 <= self.amplitude <= 1 or self.period_s <= 0:
+            raise ConfigError("conversations_per_s and period_s must be positive, amplitude in [0, 1]")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of text, in its own conversations."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    name: str
+    acceptance: float
+    """The probability that a proposal is accepted if those before it are."""
+    median_output_tokens: int = 300
+    shares: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    """(time, share of the conversations that start), linear in between; only their proportions count."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.acceptance <= 1 or not self.shares:
+            raise ConfigError(f"kinds {self.name}: acceptance must be in [0, 1], and shares not be empty")
+
+
+@dataclass(frozen=True)
+class ConversationConfig:
+    """Lengths are medians of log-normal distributions."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    mean_turns: float = 4.0
+    median_gap_s: float = 15.0
+    """Between the end of an answer and the next turn."""
+    num_system_prompts: int = 24
+    """Shared; their popularity falls as 1 / rank."""
+    median_system_tokens: int = 1200
+    median_user_tokens: int = 150
+    spread: float = 0.6
+    """Standard deviation of the logarithm of all lengths."""
+    max_tokens: int = 16_000
+    """A conversation ends before it gets longer."""
+
+
+@dataclass(frozen=True)
+class ReplicaConfig:
+    """What replicas are like."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    verify: str = "dynamic"
+    limits: VerifierLimits = field(default_factory=lambda: VerifierLimits(max_verify_length=15))
+    verifier_start_s: float = 45.0
+    """From the decision until it serves."""
+    drafter_start_s: float = 20.0
+    verifier_gpus: float = 1.0
+    drafter_gpus: float = 1.0
+    initial_verifiers: int = 4
+    initial_drafters: int = 1
+    slow_ratio: float = 0.0
+    """Part of the verifiers that is slow."""
+    slow_factor: float = 1.0
+    """How many times as long their passes take."""
+
+    def __post_init__(self) -> None:
+        parse_verify(self.verify)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """At one moment this many verifiers are lost."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    at_s: float
+    verifiers: int
+
+
+@dataclass(frozen=True)
+class ServeRival:
+    """Values to try for Serve's default policy, one parameter after the other; the first is where the search starts."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    target_ongoing_requests: tuple[float, ...] = (16, 8, 12, 20, 24, 32)
+    drafters_per_verifier: tuple[float, ...] = (0.25, 0.15, 0.5)
+    downscale_delay_s: tuple[float, ...] = (60, 20, 150, 600)
+    upscale_delay_s: tuple[float, ...] = (10, 0, 30)
+
+
+@dataclass(frozen=True)
+class FixedRival:
+    """Values to try for constant numbers of replicas."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    verifiers: tuple[int, ...] = (6, 3, 4, 5, 7, 8, 10, 12)
+    drafters_per_verifier: tuple[float, ...] = (0.25, 0.15, 0.5)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One simulated time of one fleet."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    name: str
+    duration_s: float
+    load: LoadConfig
+    kinds: tuple[Kind, ...]
+    warm_up_s: float = 60.0
+    """What comes before is served, but not judged."""
+    objective: Objective = field(default_factory=Objective)
+    conversations: ConversationConfig = field(default_factory=ConversationConfig)
+    replicas: ReplicaConfig = field(default_factory=ReplicaConfig)
+    losses: tuple[Loss, ...] = ()
+    costs: CostModel = field(default_factory=CostModel)
+    gpu_round: str | None = None
+    """A JSON file of `gpu_round`, by whose figures passes and drafts are timed; relative to the scenario."""
+    autoscaling: AutoscalingConfig = field(default_factory=AutoscalingConfig)
+    verifier_utilisation: tuple[float, ...] = (0.7, 0.8, 0.6, 0.5)
+    """Values of the autoscaling's setting to try, as the rivals' are tried."""
+    serve_rival: ServeRival = field(default_factory=ServeRival)
+    fixed_rival: FixedRival = field(default_factory=FixedRival)
+    sweep_seeds: tuple[int, ...] = (1,)
+    """By which parameters are chosen."""
+    held_out_seeds: tuple[int, ...] = (101, 102)
+    """By which all are judged."""
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise ConfigError("kinds must name at least one kind of text")
+        if not 0 <= self.warm_up_s < self.duration_s:
+            raise ConfigError("warm_up_s must be less than duration_s")
+        if set(self.sweep_seeds) & set(self.held_out_seeds):
+            raise ConfigError("held_out_seeds must differ from sweep_seeds")
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Parse a YAML file.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown, missing or out of range.
+    """
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read scenario {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"scenario {path} must be a mapping of keys, see the files in scenarios/")
+    if "gpu_round" in values and "costs" in values:
+        raise ConfigError("give either costs or gpu_round")
+    if isinstance(values.get("gpu_round"), str):
+        values = values | {"costs": read_costs(path.parent / values["gpu_round"])}
+    return parse_config(Scenario, values)
