@@ -28,6 +28,11 @@ _STOP_TIMEOUT_S = 20.0
 
 def build(args: AppArgs) -> Application:
     """The Serve application for `args`; `serve run dspine_serve.app:build key=value` and config files call it."""
+    return build_with(Verifier, args)
+
+
+def build_with(verifier_class: type, args: AppArgs) -> Application:
+    """The same with verifiers of another class, which takes the same arguments."""
     secret = args.secret.get_secret_value() if args.secret else secrets.token_hex(32)
     directory = _deploy(
         Directory,
@@ -44,7 +49,7 @@ def build(args: AppArgs) -> Application:
             directory,
         )
     verifier = _deploy(
-        Verifier,
+        verifier_class,
         args.verifiers,
         graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
         request_router_config=RequestRouterConfig(request_router_class=PinnedRouter),

@@ -30,6 +30,7 @@ from dspine_serve.pins import OtherModelsError, PinRefusal, PinRefusedError
 from dspine_serve.placing import Place, Placing, RefusedError
 from dspine_serve.progress import Progress
 from dspine_serve.prompt_keys import KeyMaker
+from dspine_serve.round_items import unpack_rounds
 
 _logger = logging.getLogger(__name__)
 
@@ -151,21 +152,15 @@ class ServeGenerator:
 
     async def _call(self, place: Place, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
         async with AsyncExitStack() as stack:
-            replica_id, outputs = await self._send(place, request, stack)
+            replica_id, items = await self._send(place, request, stack)
             has_ended = False
             try:
-                while (output := await place.lifeline.wait(anext(outputs, None))) is not None:
-                    if isinstance(output, OverloadedError):
-                        raise RefusedError(replica_id, str(output), is_full=True)
-                    if isinstance(output, OtherModelsError):
-                        raise RefusedError(replica_id, str(output))
-                    if isinstance(output, EngineStoppedError):
-                        self._placing.shun(replica_id)
-                        raise _LostError(f"{replica_id}: {output}")
-                    if isinstance(output, DspineError):
-                        raise output
-                    yield output
-                    has_ended = output.finish_reason is not None
+                while (item := await place.lifeline.wait(anext(items, None))) is not None:
+                    if isinstance(item, DspineError):
+                        raise self._refusal(replica_id, item)
+                    for output in unpack_rounds(item):
+                        yield output
+                        has_ended = output.finish_reason is not None
             except _LOST as error:
                 if isinstance(error, ActorDiedError):
                     self._placing.evict(replica_id)
@@ -174,6 +169,17 @@ class ServeGenerator:
                 raise _LostError(f"{replica_id}: {error!r}") from error
             if not has_ended:
                 raise _LostError(f"{replica_id}: the stream ended before the generation")
+
+    def _refusal(self, replica_id: str, error: DspineError) -> Exception:
+        """What an error that a verifier sends means here."""
+        if isinstance(error, OverloadedError):
+            return RefusedError(replica_id, str(error), is_full=True)
+        if isinstance(error, OtherModelsError):
+            return RefusedError(replica_id, str(error))
+        if isinstance(error, EngineStoppedError):
+            self._placing.shun(replica_id)
+            return _LostError(f"{replica_id}: {error}")
+        return error
 
     async def _send(
         self, place: Place, request: GenerateRequest, stack: AsyncExitStack

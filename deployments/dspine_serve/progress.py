@@ -14,6 +14,7 @@ class Progress:
     def __init__(self, request: GenerateRequest) -> None:
         self._request = request
         self._token_ids = list(request.forced_output_ids)
+        self._num_attempts = 0
         self._earlier = Usage()
         """Rounds of the attempts before the present one."""
         self._present = Usage()
@@ -25,6 +26,7 @@ class Progress:
 
     def begin(self) -> GenerateRequest:
         """The request for the next attempt: what the caller has counts as output, and is not sent again."""
+        self._num_attempts += 1
         self._earlier, self._present = self._usage(self._present), Usage()
         return replace(self._request, forced_output_ids=tuple(self._token_ids))
 
@@ -35,6 +37,8 @@ class Progress:
         self.has_ended = output.finish_reason is not None
         if self._cached_prompt_tokens is None:
             self._cached_prompt_tokens = output.usage.cached_prompt_tokens
+        if self._num_attempts == 1:
+            return output
         return replace(output, usage=self._usage(output.usage))
 
     def _usage(self, present: Usage) -> Usage:

@@ -14,13 +14,14 @@ from dspine_cluster.config import VerifierConfig, limit_threads
 from dspine_cluster.core.cluster_records import ANY_MODELS, Fingerprints, VerifierRecord
 from dspine_cluster.errors import DspineError
 from dspine_cluster.identity import fingerprints_of
-from dspine_cluster.types import GenerateRequest, RoundOutput
+from dspine_cluster.types import GenerateRequest
 from dspine_cluster.verifier.service import VerifierService
 from dspine_serve.args import MAX_ONGOING_REQUESTS
 from dspine_serve.following import follow_drafters
 from dspine_serve.logs import log_like_serve
 from dspine_serve.pins import OtherModelsError
 from dspine_serve.publishing import publish
+from dspine_serve.round_items import ItemPacer
 
 
 class Verifier:
@@ -32,6 +33,7 @@ class Verifier:
         self._service = VerifierService(config)
         self._service.start()
         self._directory = directory
+        self._pacer = ItemPacer()
         self._record = VerifierRecord(
             replica_id=serve.get_replica_context().replica_id.unique_id,
             node_id=ray.get_runtime_context().get_node_id(),
@@ -50,16 +52,16 @@ class Verifier:
 
     async def generate(
         self, request: GenerateRequest, wanted: Fingerprints = ANY_MODELS
-    ) -> AsyncGenerator[RoundOutput | DspineError, None]:
-        """One item a round, by a target and a tokenizer that fit `wanted`. A refusal is an item too: what is raised
-        here, Serve logs as a fault and wraps."""
+    ) -> AsyncGenerator[bytes | DspineError, None]:
+        """One item a round, or of several rounds where these come faster than items are passed on, by a target and a
+        tokenizer that fit `wanted`. A refusal is an item too: what is raised here, Serve logs as a fault and wraps."""
         if not self._record.fingerprints.fits_request(wanted):
             yield OtherModelsError("this replica has another target or tokenizer")
             return
         try:
-            async with aclosing(self._service.generate(request)) as outputs:
-                async for output in outputs:
-                    yield output
+            async with aclosing(self._service.rounds(request)) as batches:
+                async for item in self._pacer.items(batches):
+                    yield item
         except DspineError as error:
             yield error
 

@@ -31,6 +31,8 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-str
 _DONE = b"data: [DONE]\n\n"
 _COMMENT = b": keep-alive\n\n"
 _KEEP_ALIVE_S = 10.0
+_MAX_FRAMES = 64
+"""Made ahead of a client that does not read."""
 
 
 class EventStream(Response):
@@ -47,7 +49,6 @@ class EventStream(Response):
         self._first = first
         self._events = rest
         self._keep_alive_s = keep_alive_s
-        self._sent_at_s = 0.0
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
 
@@ -69,47 +70,73 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises ClientDisconnect when the client can no longer be reached."""
+        writing: asyncio.Task[None] | None = None
         try:
             await _send(
                 send,
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers},
             )
-            # One that has waited already gets a comment at once.
-            self._sent_at_s = _now_s() - (0.0 if self._first.done() else self._keep_alive_s)
-            comments = asyncio.ensure_future(self._comment(send))
-            try:
-                await self._send_all(send)
-            finally:
-                comments.cancel()
-                await asyncio.gather(comments, return_exceptions=True)
+            if not self._first.done():
+                await _send_body(send, _COMMENT)
+            frames = _Frames()
+            writing = asyncio.ensure_future(self._write(frames))
+            while (body := await frames.take(self._keep_alive_s)) is not None:
+                await _send_body(send, body or _COMMENT)
         finally:
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
             await _close(self._first, self._events)
         await _send(send, {"type": "http.response.body", "body": _DONE})
 
-    async def _send_all(self, send: Send) -> None:
+    async def _write(self, frames: _Frames) -> None:
         try:
             event: BaseModel | None = await self._first
             while event is not None:
-                self._sent_at_s = _now_s()
-                await _send_body(send, _frame(event))
+                await frames.put(_frame(event))
                 event = await anext(self._events, None)
-        except ClientDisconnect:
-            raise
         except Exception as error:
-            await _send_body(send, _frame(describe(error).body()))
-
-    async def _comment(self, send: Send) -> None:
-        while True:
-            left_s = self._sent_at_s + self._keep_alive_s - _now_s()
-            if left_s > 0.0:
-                await asyncio.sleep(left_s)
-            else:
-                self._sent_at_s = _now_s()
-                await _send_body(send, _COMMENT)
+            await frames.put(_frame(describe(error).body()))
+        frames.end()
 
 
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+class _Frames:
+    """Frames on their way: those that are made before the sender has its turn are sent together."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._has_ended = False
+        self._has_news = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    async def put(self, frame: bytes) -> None:
+        """Waits while a slow client has not taken what is there."""
+        self._frames.append(frame)
+        self._has_news.set()
+        if len(self._frames) >= _MAX_FRAMES:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def end(self) -> None:
+        self._has_ended = True
+        self._has_news.set()
+
+    async def take(self, timeout_s: float) -> bytes | None:
+        """All frames that are there; nothing when none has come in time, None after the last."""
+        if not self._has_news.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._has_news.wait()
+            except TimeoutError:
+                return b""
+        if not self._frames:
+            return None
+        if not self._has_ended:
+            self._has_news.clear()
+        body = b"".join(self._frames)
+        self._frames.clear()
+        self._has_room.set()
+        return body
 
 
 async def _next(events: AsyncGenerator[BaseModel, None]) -> BaseModel:

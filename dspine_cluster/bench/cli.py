@@ -224,6 +224,23 @@ def routing(
 
 
 @app.command()
+def http(
+    streams: Annotated[int, typer.Option(min=1, max=256, help="Read at the same time.")] = 64,
+    events: Annotated[int, typer.Option(min=2, max=100_000, help="Of each stream.")] = 900,
+    json_file: JsonFile = None,
+) -> None:
+    """Events a second through ingress and placement, of verifiers that cost nothing, beside a bare application."""
+    from dspine_cluster.bench.live import can_run_live, run_live
+    from dspine_cluster.bench.report import print_http
+
+    if not can_run_live():
+        raise ConfigError("install Ray and the deployment to measure them")
+    report = run_live("dspine_serve.live_http", ["--streams", str(streams), "--events", str(events)])
+    print_http(console, report)
+    _write(report, json_file)
+
+
+@app.command()
 def overhead(
     requests: Annotated[str, typer.Option(help="Comma-separated: decoded at the same time.")] = "1,8,64,256",
     rounds: Annotated[int, typer.Option(min=1, max=200, help="Measured of each.")] = 100,

@@ -1,4 +1,4 @@
-"""The live part of `dspine bench routing`: two Ray nodes on this machine, in a process of their own."""
+"""Measurements that start Ray on this machine, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ def can_run_live() -> bool:
     return find_spec("ray") is not None and find_spec("dspine_serve") is not None
 
 
-def run_live(module: str = _MODULE) -> dict[str, Any]:
-    """What `python -m module --json FILE` reports.
+def run_live(module: str = _MODULE, options: Sequence[str] = ()) -> dict[str, Any]:
+    """What `python -m module --json FILE` with further options reports.
 
     Raises:
         EngineStoppedError: it failed; the message ends with the end of what it wrote.
@@ -31,7 +32,7 @@ def run_live(module: str = _MODULE) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report_file = Path(folder) / "live.json"
         done = subprocess.run(
-            [sys.executable, "-m", module, "--json", str(report_file)],
+            [sys.executable, "-m", module, "--json", str(report_file), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -39,6 +40,6 @@ def run_live(module: str = _MODULE) -> dict[str, Any]:
             check=False,
         )
         if done.returncode != 0:
-            raise EngineStoppedError(f"live routing failed:\n{done.stdout[-_SHOWN_CHARACTERS:]}")
+            raise EngineStoppedError(f"{module} failed:\n{done.stdout[-_SHOWN_CHARACTERS:]}")
         report: dict[str, Any] = json.loads(report_file.read_text(encoding="utf-8"))
     return report

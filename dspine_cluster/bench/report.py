@@ -164,3 +164,14 @@ def print_overhead(console: Console, report: dict[str, Any]) -> None:
             f"{row['requests']} requests x {row['tokens']} tokens x width {row['width']}: the socket adds "
             f"{row['added_ms_median']:.2f} ms to {row['local_ms_median']:.2f} ms"
         )
+
+
+def print_http(console: Console, report: dict[str, Any]) -> None:
+    """What `live_http.measure` returns."""
+    console.print(
+        f"{report['streams']} streams: {report['events_per_s']:.0f} events/s, bare {report['events_per_s_bare']:.0f}, "
+        f"{report['ratio']:.2f} of it\n"
+        f"time to the first byte: {report['ttfb_added_ms_p50']:.1f} ms more than bare (99th percentile "
+        f"{report['ttfb_added_ms_p99']:.1f} ms)\n"
+        f"events of each stream when the first one ended: {report['early_events_min']} to {report['early_events_max']}"
+    )

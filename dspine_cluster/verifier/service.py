@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
 from itertools import count
 from queue import Empty, SimpleQueue
 
@@ -25,19 +25,12 @@ from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, make_pol
 from dspine_cluster.verifier.load_report import LoadReport
 from dspine_cluster.verifier.loop import VerifierLoop
 from dspine_cluster.verifier.news_report import NewsReport
+from dspine_cluster.verifier.sinks import Sink
 
 _logger = logging.getLogger(__name__)
 
 _STALL_S = 60.0
 _IDLE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sink:
-    """Where a request's outputs go."""
-
-    event_loop: asyncio.AbstractEventLoop
-    queue: asyncio.Queue[RoundOutput | Exception]
 
 
 class VerifierService:
@@ -79,7 +72,7 @@ class VerifierService:
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._wake = threading.Event()
         self._uids = count(1)
-        self._sinks: dict[int, _Sink] = {}
+        self._sinks: dict[int, Sink] = {}
         self._load_report = LoadReport()
         self._news_report = NewsReport()
         self._taken_in: list[int] = []
@@ -106,7 +99,15 @@ class VerifierService:
         self._thread.join()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
-        """Yield what each round gives; the last item carries `finish_reason`. Closing the iterator aborts.
+        """Yield what each round gives, as `rounds` does."""
+        async with aclosing(self.rounds(request)) as batches:
+            async for outputs in batches:
+                for output in outputs:
+                    yield output
+
+    async def rounds(self, request: GenerateRequest) -> AsyncGenerator[list[RoundOutput], None]:
+        """Yield what each round gives, several rounds at once to a caller that is slower than these; the last one
+        carries `finish_reason`. Closing the iterator aborts.
 
         Raises:
             RequestError: the request cannot be served as it is.
@@ -120,7 +121,7 @@ class VerifierService:
         if len(self._sinks) >= self.max_requests:
             raise OverloadedError("too many requests wait for this replica")
         uid = next(self._uids)
-        sink = _Sink(asyncio.get_running_loop(), asyncio.Queue())
+        sink = Sink(asyncio.get_running_loop())
         self._sinks[uid] = sink
         num_tokens = len(admitted.prompt_ids) + len(admitted.forced_output_ids)
         self._load_report.note_arrival(uid, admitted.request_id, num_tokens)
@@ -130,11 +131,9 @@ class VerifierService:
             if self._failure is not None or self._stopping:
                 raise EngineStoppedError("the engine loop has ended")
             while True:
-                item = await sink.queue.get()
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-                if item.finish_reason is not None:
+                outputs = await sink.take()
+                yield outputs
+                if outputs[-1].finish_reason is not None:
                     return
         finally:
             if self._sinks.pop(uid, None) is not None:
@@ -220,7 +219,7 @@ class VerifierService:
 
     def _deliver(self, committed: Sequence[Committed]) -> None:
         """Hand what a pass committed to each event loop in one call; texts are made there, while the next pass runs."""
-        batches: dict[asyncio.AbstractEventLoop, list[tuple[_Sink, Committed | Exception]]] = {}
+        batches: dict[asyncio.AbstractEventLoop, list[tuple[Sink, Committed | Exception]]] = {}
         for own in committed:
             sink = self._sinks.get(own.uid)
             if sink is not None:
@@ -245,11 +244,11 @@ class VerifierService:
 
 
 def _call_soon(
-    event_loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[_Sink, Committed | Exception]]
+    event_loop: asyncio.AbstractEventLoop, batch: Sequence[tuple[Sink, Committed | Exception]]
 ) -> None:
     def put_all() -> None:
         for sink, item in batch:
-            sink.queue.put_nowait(item.output() if isinstance(item, Committed) else item)
+            sink.put(item.output() if isinstance(item, Committed) else item)
 
     try:
         event_loop.call_soon_threadsafe(put_all)

@@ -24,6 +24,7 @@ from dspine_cluster.errors import DspineError
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, Usage
 from dspine_serve.pins import OtherModelsError, Pin, PinRefusal, PinRefusedError
 from dspine_serve.placing import Placing
+from dspine_serve.round_items import pack_rounds
 
 MODELS = Fingerprints("target", "drafter", "tokenizer")
 TOKENS_PER_ROUND = 2
@@ -65,7 +66,7 @@ class FakeVerifier:
 
     async def generate(
         self, request: GenerateRequest, wanted: Fingerprints = MODELS
-    ) -> AsyncGenerator[RoundOutput | DspineError, None]:
+    ) -> AsyncGenerator[bytes | DspineError, None]:
         if not self.models.fits_request(wanted):
             yield OtherModelsError("others")
             return
@@ -99,7 +100,7 @@ class FakeVerifier:
                 accepted_tokens=usage.accepted_tokens + len(tokens) - 1,
             )
             reason = FinishReason.LENGTH if position == request.stop.max_tokens else None
-            yield RoundOutput(tokens, text_of(tokens), len(tokens) - 1, reason, usage)
+            yield pack_rounds([RoundOutput(tokens, text_of(tokens), len(tokens) - 1, reason, usage)])
 
 
 @dataclass

@@ -20,6 +20,7 @@ from dspine_serve import choices, generator, placing
 from dspine_serve.generator import ServeGenerator
 from dspine_serve.placing import Placing
 from dspine_serve.prompt_keys import KeyMaker
+from dspine_serve.round_items import unpack_rounds
 from tests.serve.fake_verifiers import MODELS, FakeHandle, FakeVerifier, Picture, text_of, token_at
 
 REQUEST = GenerateRequest("id", tuple(range(40)), SamplingParams(), StopConditions(max_tokens=9))
@@ -65,7 +66,8 @@ def joined(outputs: list[RoundOutput]) -> tuple[int, ...]:
 async def test_the_verifiers_rounds_are_passed_on_as_they_are() -> None:
     ingress = Ingress(FakeVerifier("a"))
     outputs = await ingress.collect()
-    assert outputs == [output async for output in FakeVerifier("a").generate(REQUEST)]
+    items = [item async for item in FakeVerifier("a").generate(REQUEST)]
+    assert outputs == [output for item in items if isinstance(item, bytes) for output in unpack_rounds(item)]
     ingress.assert_nothing_is_held()
 
 
