@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import openai
 import pytest
@@ -289,3 +289,36 @@ def test_langchain_streams_a_tool_call(chat: ChatOpenAI) -> None:
     assert whole is not None
     [call] = whole.tool_calls
     assert (call["name"], call["args"].keys()) == ("set_reminder", REMINDER.keys())
+
+
+class Appointment(BaseModel):
+    day: Literal["Monday", "Tuesday"]
+    urgent: bool
+
+
+def test_openai_parses_a_response_after_a_schema(client: openai.OpenAI) -> None:
+    response = client.responses.parse(
+        model="miniature", input="Am I busy on Monday?", text_format=Appointment, temperature=0
+    )
+    assert response.output_parsed is not None
+    assert response.status == "completed"
+    assert Appointment.model_validate_json(response.output_text) == response.output_parsed
+
+
+def test_openai_streams_a_response_that_calls_a_tool(client: openai.OpenAI) -> None:
+    items: Any = tool_messages()
+    function: Any = {"type": "function", **TOOL["function"]}
+    with client.responses.stream(
+        model="miniature",
+        input=items,
+        tools=[function],
+        temperature=0,
+    ) as stream:
+        arguments = [e.delta for e in stream if e.type == "response.function_call_arguments.delta"]
+        final = stream.get_final_response()
+    [call] = final.output
+    assert call.type == "function_call"
+    assert call.name == "set_reminder"
+    assert json.loads(call.arguments) == json.loads("".join(arguments)) == REMINDER
+    assert final.usage is not None
+    assert final.usage.output_tokens > 0

@@ -34,6 +34,7 @@ _PARAMS = (
     ("messages", "input"),
     ("max_completion_tokens", "max_output_tokens"),
     ("reasoning_effort", "reasoning.effort"),
+    ("response_format.json_schema", "text.format"),
     ("response_format", "text.format"),
 )
 
