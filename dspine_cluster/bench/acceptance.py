@@ -39,6 +39,10 @@ class PromptRun:
 
     token_ids: tuple[int, ...]
     usage: Usage
+    first_token_s: float
+    """From when it was sent to its first tokens: waiting and prefill."""
+    seconds: float
+    """To its last ones."""
 
     @property
     def committed_tokens(self) -> int:
@@ -134,10 +138,15 @@ async def run_prompts(
                 SamplingParams(temperature=settings.temperature),
                 StopConditions(max_tokens=settings.max_tokens),
             )
+            sent_s = time.perf_counter()
+            first_token_s = 0.0
             async for output in verifier.generate(request):
+                if not tokens:
+                    first_token_s = time.perf_counter() - sent_s
                 tokens += output.token_ids
+            seconds = time.perf_counter() - sent_s
             done()
-            return PromptRun(tuple(tokens), output.usage)
+            return PromptRun(tuple(tokens), output.usage, first_token_s, seconds)
 
     started_s = time.perf_counter()
     runs = await asyncio.gather(*map(run, prompts))

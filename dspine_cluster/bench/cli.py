@@ -71,21 +71,29 @@ def speedup(
     concurrency: Annotated[
         str, typer.Option(help="Comma-separated: requests at the same time.")
     ] = "1,2,4,8,16,32",
-    task: Annotated[str | None, typer.Option(help="Comma-separated; all tasks by default.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            "--tasks",
+            help="Comma-separated: arithmetic, code, tools, prose, chat, multi-turn, long. By default all without "
+            "the long prompts, whose reading takes the same time on both sides.",
+        ),
+    ] = None,
     turns: Annotated[int, typer.Option(min=1, help="Of each concurrency; both decode the same prompts.")] = 4,
     verify: Annotated[str, typer.Option(help="`dynamic` or `fixed:K`.")] = "dynamic",
     max_tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 160,
     seed: Annotated[int, typer.Option(help="Of the choice of prompts.")] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Tokens a second of a served pair over plain decoding, both in turn."""
+    """Tokens a second of a served pair over plain decoding, prefill included, both in turn."""
     from dspine_cluster.bench.report import print_speedup
-    from dspine_cluster.bench.speedup import SpeedupSettings, run_speedup
+    from dspine_cluster.bench.speedup import DEFAULT_TASKS, SpeedupSettings, run_speedup
     from dspine_cluster.bench.workload import TASK_NAMES, held_out_workload
     from dspine_cluster.models.folder import load_tokenizer
     from dspine_cluster.sources import locate_model
 
-    tasks = list(TASK_NAMES) if task is None else choices(task, TASK_NAMES, "--task")
+    tasks = list(DEFAULT_TASKS) if task is None else choices(task, TASK_NAMES, "--task")
     settings = SpeedupSettings(numbers(concurrency, int, "--concurrency", most=64), turns, max_tokens)
     most = max(settings.concurrencies)
     config = VerifierConfig(

@@ -15,12 +15,18 @@ from typing import Any
 from dspine_cluster.bench.acceptance import AcceptanceSettings, PromptRun, run_prompts
 from dspine_cluster.bench.drafter_process import drafter_process
 from dspine_cluster.bench.environment import describe_environment
+from dspine_cluster.bench.workload import LONG, TASK_NAMES
 from dspine_cluster.config import ModelSource, VerifierConfig
 from dspine_cluster.local_pair import await_connection
 from dspine_cluster.verifier.service import VerifierService
 
-_PROMPTS_A_SLOT = 2
+_PROMPTS_A_TURN = 20
+"""At least, so that two turns hold what single prompts differ by."""
+_PROMPTS_A_SLOT = 4
 """Prompts of a turn for each request at the same time, so that its end, when few are left, weighs little."""
+
+WITHOUT_LONG = "without the long prompts, whose reading takes the same time on both sides"
+DEFAULT_TASKS: tuple[str, ...] = tuple(task for task in TASK_NAMES if task != LONG)
 
 Workload = Mapping[str, Sequence[Sequence[int]]]
 """Prompts by task."""
@@ -37,7 +43,7 @@ class SpeedupSettings:
 
     def prompts_a_task(self, concurrency: int, num_tasks: int) -> int:
         """Of one turn."""
-        return ceil(_PROMPTS_A_SLOT * concurrency / num_tasks)
+        return ceil(max(_PROMPTS_A_TURN, _PROMPTS_A_SLOT * concurrency) / num_tasks)
 
     def num_prompts(self, num_tasks: int) -> int:
         """Prompts of each task that are needed in all, one to warm up included."""
@@ -48,17 +54,20 @@ class SpeedupSettings:
 class Side:
     """What one of the two has decoded at a concurrency."""
 
-    prompts: list[PromptRun]
+    prompts: dict[str, list[PromptRun]]
+    """By task."""
     seconds: list[float]
+    """Of each turn."""
     figures: Counter[str]
 
     @property
-    def num_tokens(self) -> int:
-        return sum(len(run.token_ids) for run in self.prompts)
+    def all_prompts(self) -> list[PromptRun]:
+        return [run for of_task in self.prompts.values() for run in of_task]
 
     @property
     def tokens_per_s(self) -> float:
-        return self.num_tokens / sum(self.seconds)
+        """Over the whole time, prefill included."""
+        return sum(len(run.token_ids) for run in self.all_prompts) / sum(self.seconds)
 
 
 def run_speedup(
@@ -75,7 +84,7 @@ def run_speedup(
     prompts = {task: iter(of_task) for task, of_task in workload.items()}
 
     def take(count: int) -> list[Sequence[int]]:
-        """`count` new prompts of every task, mixed."""
+        """`count` new prompts of every task, by turns."""
         return [next(of_task) for _ in range(count) for of_task in prompts.values()]
 
     with _served(config) as drafted, _served(replace(config, drafter=ModelSource("none"))) as plain:
@@ -89,7 +98,8 @@ def run_speedup(
                     verifiers[name], batch, of_run, lambda: progress(f"{name}, {concurrency} at a time")
                 )
             )
-            side.prompts += runs
+            for number, task in enumerate(workload):
+                side.prompts.setdefault(task, []).extend(runs[number :: len(workload)])
             side.seconds.append(seconds)
             side.figures.update(verifiers[name].stats())
             side.figures.subtract(before)
@@ -105,29 +115,71 @@ def run_speedup(
                 for name in list(sides) if turn % 2 else reversed(sides):
                     run(name, sides[name], batch, concurrency)
             results.append({"concurrency": concurrency} | _compare(sides["dspine"], sides["none"]))
-    return {"environment": describe_environment() | {"verify": config.drafting.verify}, "results": results}
+    return {
+        "environment": describe_environment() | {"verify": config.drafting.verify},
+        "workload": describe_workload(list(workload)),
+        "results": results,
+    }
+
+
+def describe_workload(tasks: Sequence[str]) -> dict[str, Any]:
+    """What is decoded, and what is left out by default."""
+    left_out = {} if LONG in tasks else {"left_out": {LONG: WITHOUT_LONG}}
+    return {"tasks": list(tasks)} | left_out
 
 
 def _new_side() -> Side:
-    return Side([], [], Counter())
+    return Side({}, [], Counter())
 
 
 def _compare(drafted: Side, plain: Side) -> dict[str, Any]:
-    usages = [run.usage for run in drafted.prompts]
+    usages = [run.usage for run in drafted.all_prompts]
     num_rounds = max(1, sum(usage.num_rounds for usage in usages))
-    pairs = zip(drafted.prompts, plain.prompts, strict=True)
+    pairs = zip(drafted.all_prompts, plain.all_prompts, strict=True)
     return {
-        "prompts": len(drafted.prompts),
+        "prompts": len(usages),
         "tokens_per_s": drafted.tokens_per_s,
         "tokens_per_s_none": plain.tokens_per_s,
         "speedup": drafted.tokens_per_s / plain.tokens_per_s,
         "speedup_by_turn": [b / a for a, b in zip(drafted.seconds, plain.seconds, strict=True)],
-        "acceptance_length": sum(run.committed_tokens for run in drafted.prompts) / num_rounds,
+        "decode_speedup": _decode_s(plain.all_prompts) / _decode_s(drafted.all_prompts),
+        "prefill_share": _prefill_share(drafted.all_prompts),
+        "prefill_share_none": _prefill_share(plain.all_prompts),
+        "acceptance_length": _acceptance_length(drafted.all_prompts),
         "verify_length_mean": sum(usage.verified_tokens for usage in usages) / num_rounds,
         "drafted_rounds_ratio": drafted.figures["drafted_rounds_total"] / num_rounds,
         "greedy_mismatches": sum(a.token_ids != b.token_ids for a, b in pairs),
+        "by_task": {
+            task: _compare_task(of_task, plain.prompts[task]) for task, of_task in drafted.prompts.items()
+        },
         "figures": {name: count for name, count in sorted(drafted.figures.items()) if "_total" in name},
     }
+
+
+def _compare_task(drafted: Sequence[PromptRun], plain: Sequence[PromptRun]) -> dict[str, Any]:
+    """By the time that requests took, others of the same time beside them."""
+    return {
+        "prompts": len(drafted),
+        "tokens": sum(len(run.token_ids) for run in drafted),
+        "speedup": sum(run.seconds for run in plain) / sum(run.seconds for run in drafted),
+        "decode_speedup": _decode_s(plain) / _decode_s(drafted),
+        "prefill_share_none": _prefill_share(plain),
+        "acceptance_length": _acceptance_length(drafted),
+    }
+
+
+def _decode_s(runs: Sequence[PromptRun]) -> float:
+    """From first tokens to last ones."""
+    return sum(run.seconds - run.first_token_s for run in runs)
+
+
+def _prefill_share(runs: Sequence[PromptRun]) -> float:
+    """Of the time of requests, the part before their first token."""
+    return sum(run.first_token_s for run in runs) / sum(run.seconds for run in runs)
+
+
+def _acceptance_length(runs: Sequence[PromptRun]) -> float:
+    return sum(run.committed_tokens for run in runs) / max(1, sum(run.usage.num_rounds for run in runs))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dspine_cluster.types import Usage
 
 
 def prompt(*token_ids: int, rounds: int) -> PromptRun:
-    return PromptRun(token_ids, Usage(num_rounds=rounds))
+    return PromptRun(token_ids, Usage(num_rounds=rounds), first_token_s=0.5, seconds=1.0)
 
 
 ENDED_AT_ONCE = prompt(7, rounds=0)

@@ -3,21 +3,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dspine_cluster.bench import speedup
 from dspine_cluster.bench.acceptance import AcceptanceSettings, PromptRun
-from dspine_cluster.bench.speedup import SpeedupSettings, run_speedup
+from dspine_cluster.bench.speedup import DEFAULT_TASKS, SpeedupSettings, describe_workload, run_speedup
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.types import Usage
 
-SETTINGS = SpeedupSettings(concurrencies=(1, 4), num_turns=2, max_tokens=8)
+SETTINGS = SpeedupSettings(concurrencies=(1, 8), num_turns=2, max_tokens=8)
 
 
 class FakeVerifier:
-    """Answers every prompt with three tokens, the drafted one in half the time and rounds."""
+    """Answers every prompt with three tokens, the drafted one in half the rounds. Prefill takes a second on both sides,
+    decoding one second drafted and three plain."""
 
     def __init__(self, name: str) -> None:
         self.is_drafted = name != "none"
@@ -32,9 +34,8 @@ class FakeVerifier:
     ) -> tuple[list[PromptRun], float]:
         self.batches.append((settings.concurrency, list(prompts)))
         usage = Usage(num_rounds=1, verified_tokens=5) if self.is_drafted else Usage(num_rounds=2)
-        return [PromptRun((1, 2, 3), usage) for _ in prompts], (1.0 if self.is_drafted else 2.0) * len(
-            prompts
-        )
+        seconds = 2.0 if self.is_drafted else 4.0
+        return [PromptRun((1, 2, 3), usage, 1.0, seconds) for _ in prompts], seconds * len(prompts)
 
 
 @pytest.fixture
@@ -65,12 +66,49 @@ def report() -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("verifiers")
 def test_a_row_compares_what_both_decoded() -> None:
     first, second = report()
-    assert (first["concurrency"], first["prompts"]) == (1, 4)
-    assert (second["concurrency"], second["prompts"]) == (4, 16)
-    assert (first["tokens_per_s"], first["tokens_per_s_none"], first["speedup"]) == (3.0, 1.5, 2.0)
+    assert (first["concurrency"], first["prompts"]) == (1, 40)
+    assert (second["concurrency"], second["prompts"]) == (8, 64)
+    assert (first["tokens_per_s"], first["tokens_per_s_none"], first["speedup"]) == (1.5, 0.75, 2.0)
     assert first["speedup_by_turn"] == [2.0, 2.0]
     assert (first["acceptance_length"], first["verify_length_mean"]) == (2.0, 5.0)
     assert (first["drafted_rounds_ratio"], first["greedy_mismatches"]) == (1.0, 0)
+
+
+@pytest.mark.usefixtures("verifiers")
+def test_decoding_is_told_apart_from_prefill_and_tasks_from_each_other() -> None:
+    row = report()[0]
+    assert (row["decode_speedup"], row["prefill_share"], row["prefill_share_none"]) == (3.0, 0.5, 0.25)
+    assert list(row["by_task"]) == ["10", "20"]
+    for of_task in row["by_task"].values():
+        assert (of_task["prompts"], of_task["tokens"], of_task["acceptance_length"]) == (20, 60, 2.0)
+        assert (of_task["speedup"], of_task["decode_speedup"], of_task["prefill_share_none"]) == (
+            2.0,
+            3.0,
+            0.25,
+        )
+
+
+def test_a_task_s_answers_stay_with_it(
+    verifiers: dict[str, FakeVerifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = FakeVerifier.run
+
+    def slow_at_20(
+        self: FakeVerifier, prompts: Any, settings: AcceptanceSettings
+    ) -> tuple[list[PromptRun], float]:
+        runs, seconds = honest(self, prompts, settings)
+        slowed = [replace(r, seconds=4.0) if p[0] == 20 else r for p, r in zip(prompts, runs, strict=True)]
+        return slowed, seconds
+
+    monkeypatch.setattr(FakeVerifier, "run", slow_at_20)
+    by_task = report()[0]["by_task"]
+    assert {task: row["speedup"] for task, row in by_task.items()} == {"10": 2.0, "20": 1.0}
+
+
+def test_long_prompts_are_left_out_by_default_and_the_report_says_so() -> None:
+    assert "long" not in DEFAULT_TASKS
+    assert "long prompts" in describe_workload(DEFAULT_TASKS)["left_out"]["long"]
+    assert describe_workload(["chat", "long"]) == {"tasks": ["chat", "long"]}
 
 
 def test_both_decode_the_same_prompts_and_no_prompt_comes_twice(verifiers: dict[str, FakeVerifier]) -> None:
@@ -92,7 +130,7 @@ def test_texts_that_differ_are_counted(
     ) -> tuple[list[PromptRun], float]:
         runs, seconds = honest(self, prompts, settings)
         if self.is_drafted:
-            runs[0] = PromptRun((1, 2, 4), runs[0].usage)
+            runs[0] = replace(runs[0], token_ids=(1, 2, 4))
         return runs, seconds
 
     monkeypatch.setattr(FakeVerifier, "run", lying)
@@ -100,9 +138,9 @@ def test_texts_that_differ_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "num_tasks", "count"), [(1, 7, 1), (4, 7, 2), (32, 7, 10), (1, 1, 2)]
+    ("concurrency", "num_tasks", "count"), [(1, 6, 4), (4, 6, 4), (8, 6, 6), (32, 6, 22), (1, 1, 20)]
 )
-def test_a_turn_has_at_least_two_prompts_for_each_request_at_a_time(
+def test_a_turn_has_twenty_prompts_and_at_least_four_for_each_request_at_a_time(
     concurrency: int, num_tasks: int, count: int
 ) -> None:
     assert SETTINGS.prompts_a_task(concurrency, num_tasks) == count
