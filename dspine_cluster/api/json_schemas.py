@@ -14,6 +14,7 @@ _MAX_DEPTH = 32
 _MAX_MULTIPLE = 1000
 _MAX_REPEATS = 1000
 _REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
+_TWO_DIGITS = re.compile(r"(?<!\\)((?:\\\\)*)\\x([0-9a-fA-F]{2})")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _ONES = ("items", "additionalProperties", "propertyNames")
@@ -80,9 +81,11 @@ def schema_grammar(schema: Any, param: str) -> str:
     for path, part in list(_parts(schema, param, 0)):
         _check(part, path)
     try:
-        return str(xgrammar.Grammar.from_json_schema(text, any_whitespace=False))
+        grammar = str(xgrammar.Grammar.from_json_schema(text, any_whitespace=False))
     except (RuntimeError, ValueError) as error:
         raise _refused(param, str(error).partition(": ")[2].strip() or str(error)) from error
+    # xgrammar writes \\xdf and reads on as long as hexadecimal digits follow.
+    return _TWO_DIGITS.sub(r"\1\\u00\2", grammar)
 
 
 def check_repeats(pattern: str, param: str) -> None:

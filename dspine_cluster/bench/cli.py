@@ -262,3 +262,38 @@ def overhead(
     report = run_overhead(numbers(requests, int, "--requests", most=512), rounds, profile=profile)
     print_overhead(console, report)
     write_report(report, json_file)
+
+
+@app.command()
+def schemas(
+    count: Annotated[int, typer.Option(min=1, help="Random JSON schemas.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0)] = 1.0,
+    verify: Annotated[str, typer.Option(help="`dynamic`, `fixed:K` or `off`.")] = "fixed:15",
+    max_tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 600,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Requests at the same time.")] = 8,
+    seed: Annotated[int, typer.Option(help="Of the schemas.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Whether sampled answers fit the JSON schemas they were asked for, and the acceptance length."""
+    from dspine_cluster.bench.schemas import run_schemas
+
+    config = VerifierConfig(
+        engine=EngineConfig(pool_tokens=4096 * 4, max_running_requests=concurrency),
+        drafting=DraftingConfig(verify=verify, first_deadline_s=10.0),
+    )
+    with Progress(console=console, transient=True) as bar:
+        total = bar.add_task("", total=count)
+        report = run_schemas(
+            config,
+            count=count,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+            concurrency=concurrency,
+            done=lambda: bar.update(total, advance=1),
+        )
+    console.print(
+        f"{report['num_valid']} of {count} answers fit their schema, {report['num_cut']} were cut by max_tokens; "
+        f"acceptance length {report['acceptance_length'] or 1.0:.2f}"
+    )
+    write_report(report, json_file)

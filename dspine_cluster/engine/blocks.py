@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,29 @@ class Block:
     is_cut: bool = False
     """The next proposal was to be verified, too, but the request's grammar forbids it: it counts as rejected, and q
     has a row of it."""
+
+    def legal(self) -> Block:
+        """The same with the proposals that the request's grammar allows, at most as many.
+
+        What is proposed at a place depends on the tokens before it alone, so that sampling stays exact: the target has
+        no mass on a drafted token that is illegal, which hence counts as rejected.
+        """
+        grammar = self.rules.grammar
+        if grammar is None or not self.proposals:
+            return self
+        block = grammar.legal_block(self.token_ids, self.proposals)
+        candidates, probs = self.draft_candidates, self.draft_probs
+        if block.forced and candidates is not None and probs is not None:
+            candidates, probs = candidates.clone(), probs.clone()
+            candidates[block.forced, 0] = torch.tensor([block.tokens[place] for place in block.forced])
+            probs[block.forced] = F.one_hot(torch.tensor(0), probs.shape[1]).to(probs.dtype)
+        return replace(
+            self,
+            proposals=block.tokens,
+            draft_candidates=candidates,
+            draft_probs=probs,
+            is_cut=block.is_cut,
+        )
 
     @property
     def num_rows(self) -> int:

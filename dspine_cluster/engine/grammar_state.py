@@ -23,6 +23,17 @@ class CompiledGrammar:
     vocab_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class LegalBlock:
+    """Proposals that a grammar allows."""
+
+    tokens: list[int]
+    forced: list[int]
+    """The places among them that the grammar itself proposes, with certainty, whatever was drafted."""
+    is_cut: bool
+    """The drafted proposal at the next place is illegal."""
+
+
 def num_words(vocab_size: int) -> int:
     """int32 words of a mask, a bit a token."""
     return -(-vocab_size // 32)
@@ -46,12 +57,30 @@ class GrammarState:
         self._num_followed = num_prompt_tokens
         self._is_over = False
 
-    def num_legal(self, token_ids: Sequence[int], proposals: Sequence[int]) -> int:
-        """How many of `proposals`, from the first, may follow the committed `token_ids`, prompt first."""
+    def legal_block(self, token_ids: Sequence[int], proposals: Sequence[int]) -> LegalBlock:
+        """What to verify instead of `proposals` after the committed `token_ids`, prompt first: at most as many.
+
+        Where the grammar leaves one text only, its tokens are proposed, certain, instead of what was drafted. Drafted
+        proposals are kept as long as they follow what is proposed.
+        """
         self._catch_up(token_ids)
-        num_legal = self._walk(proposals)
-        self._matcher.rollback(num_legal)
-        return num_legal
+        tokens: list[int] = []
+        forced: list[int] = []
+        is_cut = False
+        while len(tokens) < len(proposals):
+            certain = self._forced()[: len(proposals) - len(tokens)]
+            if num_forced := self._walk(certain):
+                forced += range(len(tokens), len(tokens) + num_forced)
+                tokens += certain[:num_forced]
+            elif tokens != proposals[: len(tokens)]:
+                break
+            elif self._walk(proposals[len(tokens) : len(tokens) + 1]):
+                tokens.append(proposals[len(tokens)])
+            else:
+                is_cut = True
+                break
+        self._matcher.rollback(len(tokens))
+        return LegalBlock(tokens, forced, is_cut)
 
     def legal_tokens(
         self, token_ids: Sequence[int], proposals: Sequence[int], device: torch.device
@@ -72,6 +101,11 @@ class GrammarState:
                 masks[row, token // 32] |= _BIT[token % 32]
         bits = masks.to(device)[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)
         return (bits & 1).bool().flatten(1)[:, : self._vocab_size]
+
+    def _forced(self) -> list[int]:
+        if self._is_over or self._matcher.is_terminated():
+            return []
+        return self._matcher.find_jump_forward_tokens()
 
     def _catch_up(self, token_ids: Sequence[int]) -> None:
         assert len(token_ids) >= self._num_followed, "committed tokens never disappear"

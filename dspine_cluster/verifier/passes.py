@@ -36,21 +36,21 @@ class PassRunner:
         replayed by the next pass.
         """
         sessions = [block.session for block in plan.blocks]
-        proposals = [self._legal_proposals(item, drafted) for item in plan.blocks]
+        # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
+        # the proposals are.
+        blocks = [
+            self._block(item.session, _proposals(item, drafted), drafted).legal() for item in plan.blocks
+        ]
         hidden = self._engine.forward(
             [
                 _segment(session, [session.tokens[-1], *own])
-                for session, own in zip(sessions, proposals, strict=True)
+                for session, own in zip(sessions, (block.proposals for block in blocks), strict=True)
             ],
             [_segment(chunk.session, chunk.tokens) for chunk in plan.chunks],
         )  # [num_tokens, hidden_size]
-        block_rows = [1 + len(own) for own in proposals]
+        block_rows = [block.num_rows for block in blocks]
         num_block_rows = sum(block_rows)
         completing = list(_completing_chunks(plan, num_block_rows))
-        blocks = [
-            self._block(item.session, own, drafted, is_cut=len(own) < item.verify_length)
-            for item, own in zip(plan.blocks, proposals, strict=True)
-        ]
         blocks += [self._block(chunk.session, [], {}) for chunk, _ in completing]
         sampled = hidden[:num_block_rows]
         if completing:
@@ -61,30 +61,14 @@ class PassRunner:
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
         return list(zip(items, verdicts, strict=True))
 
-    def _legal_proposals(self, item: BlockPlan, drafted: Mapping[int, DraftedBlock]) -> list[int]:
-        """The proposals to verify, up to the first that the request's grammar forbids.
-
-        Cut here and not before verify lengths are chosen, which may not depend on what the proposals are.
-        """
-        proposals = drafted[item.session.uid].tokens[: item.verify_length] if item.verify_length else []
-        grammar = self._streams[item.session.uid].rules.grammar
-        if grammar is None or not proposals:
-            return proposals
-        return proposals[: grammar.num_legal(item.session.tokens, proposals)]
-
     def _block(
-        self,
-        session: Session,
-        proposals: Sequence[int],
-        drafted: Mapping[int, DraftedBlock],
-        *,
-        is_cut: bool = False,
+        self, session: Session, proposals: Sequence[int], drafted: Mapping[int, DraftedBlock]
     ) -> Block:
         rules = self._streams[session.uid].rules
         source = drafted.get(session.uid)
-        if not (proposals or is_cut) or source is None:
+        if not proposals or source is None:
             return Block(rules, session.tokens, proposals)
-        return Block(rules, session.tokens, proposals, source.candidates, source.probs, is_cut)
+        return Block(rules, session.tokens, proposals, source.candidates, source.probs)
 
     def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
         """The accepted proposals of each block are committed; the rest of its inputs is void."""
@@ -101,6 +85,10 @@ def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkP
         row += chunk.num_tokens
         if chunk.completes_prefill:
             yield chunk, row - 1
+
+
+def _proposals(item: BlockPlan, drafted: Mapping[int, DraftedBlock]) -> list[int]:
+    return drafted[item.session.uid].tokens[: item.verify_length] if item.verify_length else []
 
 
 def _segment(session: Session, tokens: Sequence[int]) -> Segment:

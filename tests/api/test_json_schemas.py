@@ -41,6 +41,13 @@ def test_other_texts_are_not_allowed(text: str) -> None:
     assert not accepts(POINT, text)
 
 
+@pytest.mark.parametrize("text", ["größe", "éa", "\\xdfe", "\\\\xdfe", "中a", "\U0001f600a", 'a"b', "\x7fa"])
+def test_letters_beyond_ascii_stay_what_they_are(text: str) -> None:
+    assert accepts({"const": text}, json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f"))
+    schema = {"type": "object", "properties": {text: {"type": "null"}}, "required": [text]}
+    assert accepts(schema, json.dumps({text: None}, ensure_ascii=False).replace("\x7f", "\\u007f"))
+
+
 def test_an_object_without_properties_may_have_any() -> None:
     assert accepts({"type": "object"}, '{"a": [1, {"b": null}]}')
 

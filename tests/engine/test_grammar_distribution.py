@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -21,7 +22,7 @@ from tests.engine.grammar_cases import compile_for, regex
 
 TOKENS = [b"a", b"b", b"ab", b"c", b"ca", b""]
 EOS = 5
-GRAMMAR = compile_for(TOKENS, EOS, regex("(ab?|ca?){1,3}"))
+GRAMMAR = compile_for(TOKENS, EOS, regex("(ab?|ca?){1,2}b(a|c)"))
 MAX_TOKENS = 4
 NUM_STREAMS = 2000
 
@@ -77,11 +78,9 @@ def _block(rules: LogitRules, tokens: tuple[int, ...], rng: random.Random, *, fo
         proposals.append(rng.choices(range(len(TOKENS)), distributions[-1])[0])
     if not proposals:
         return Block(rules, tokens)
-    assert rules.grammar is not None
-    num_legal = rules.grammar.num_legal(tokens, proposals)
-    is_cut = num_legal < len(proposals) and not forgets_cuts
-    candidates = torch.arange(len(TOKENS)).expand(len(proposals), -1)
-    return Block(rules, tokens, proposals[:num_legal], candidates, torch.tensor(distributions), is_cut)
+    candidates = torch.arange(len(TOKENS)).repeat(len(proposals), 1)
+    block = Block(rules, tokens, proposals, candidates, torch.tensor(distributions)).legal()
+    return replace(block, is_cut=block.is_cut and not forgets_cuts)
 
 
 def _rows(logits: Tensor, start: int, end: int) -> Tensor:

@@ -37,14 +37,6 @@ def naive_legal(output: Sequence[int]) -> set[int]:
     return legal | ({EOS} if text in LANGUAGE else set())
 
 
-def naive_num_legal(output: Sequence[int], proposals: Sequence[int]) -> int:
-    for count, token in enumerate(proposals):
-        before = [*output, *proposals[:count]]
-        if EOS in before or token not in naive_legal(before):
-            return count
-    return len(proposals)
-
-
 @st.composite
 def outputs(draw: st.DrawFn) -> list[int]:
     """The beginning of an output that the grammar allows and that has not ended."""
@@ -55,6 +47,10 @@ def outputs(draw: st.DrawFn) -> list[int]:
             break
         output.append(draw(st.sampled_from(legal)))
     return output
+
+
+def text_of(tokens: Sequence[int]) -> bytes:
+    return b"".join(TOKENS[token] for token in tokens)
 
 
 def legal_rows(state: GrammarState, tokens: Sequence[int], proposals: Sequence[int]) -> list[set[int]]:
@@ -68,11 +64,44 @@ def test_every_row_allows_what_a_matcher_does_that_tries_each_token(
 ) -> None:
     state = GrammarState(GRAMMAR, num_prompt_tokens=2)
     tokens = [5, 5, *output]
-    num_legal = state.num_legal(tokens, proposals)
-    assert num_legal == naive_num_legal(output, proposals)
-    legal = proposals[:num_legal]
-    expected = [naive_legal([*output, *legal[:count]]) for count in range(num_legal + 1)]
+    legal = state.legal_block(tokens, proposals).tokens
+    expected = [naive_legal([*output, *legal[:count]]) for count in range(len(legal) + 1)]
     assert legal_rows(state, tokens, legal) == expected
+
+
+@given(outputs(), proposal_lists)
+def test_drafted_proposals_are_kept_up_to_the_first_that_is_illegal(
+    output: list[int], proposals: list[int]
+) -> None:
+    block = GrammarState(GRAMMAR, num_prompt_tokens=0).legal_block(output, proposals)
+    for place, token in enumerate(block.tokens):
+        before = [*output, *block.tokens[:place]]
+        assert EOS not in before
+        assert token in naive_legal(before)
+        if place in block.forced:
+            texts = {
+                text for text in LANGUAGE if text.startswith(text_of(before)) and text != text_of(before)
+            }
+            assert all(text.startswith(text_of([*before, token])) for text in texts)
+        else:
+            assert token == proposals[place]
+    place = len(block.tokens)
+    follows = block.tokens == proposals[:place]
+    if block.is_cut:
+        assert follows
+        assert EOS in block.tokens or proposals[place] not in naive_legal([*output, *block.tokens])
+    elif follows:
+        assert place == len(proposals)
+
+
+def test_the_only_text_that_is_left_is_proposed_whatever_was_drafted() -> None:
+    fixed = compile_for(TOKENS, EOS, regex("cab(c|ba)cab"))
+    block = GrammarState(fixed, 0).legal_block([], [6, 5, 0, 0, 0])
+    assert (block.tokens, block.forced, block.is_cut) == ([6, 5, 6], [0, 2], False)
+    block = GrammarState(fixed, 0).legal_block([], [3, 5, 6])
+    assert (block.tokens, block.forced, block.is_cut) == ([6], [0], False)
+    block = GrammarState(fixed, 0).legal_block([], [6, 0, 6])
+    assert (block.tokens, block.forced, block.is_cut) == ([6], [0], True)
 
 
 @given(outputs(), st.lists(proposal_lists, max_size=4))
@@ -80,7 +109,7 @@ def test_proposals_leave_no_trace(output: list[int], blocks: list[list[int]]) ->
     state = GrammarState(GRAMMAR, num_prompt_tokens=0)
     for count in range(len(output) + 1):
         for proposals in blocks:
-            state.legal_tokens(output[:count], proposals[: state.num_legal(output[:count], proposals)], CPU)
+            state.legal_tokens(output[:count], state.legal_block(output[:count], proposals).tokens, CPU)
         assert legal_rows(state, output[:count], []) == [naive_legal(output[:count])]
 
 
@@ -90,7 +119,7 @@ def test_tokens_without_a_text_are_never_legal() -> None:
 
 def test_behind_the_end_only_the_end_is_legal() -> None:
     state = GrammarState(GRAMMAR, num_prompt_tokens=0)
-    assert state.num_legal([], [1, 5, EOS, 0]) == 3
+    assert state.legal_block([], [1, 5, EOS, 0]).tokens == [1, 5, EOS]
     assert legal_rows(state, [], [1, 5, EOS])[-1] == {EOS}
     assert legal_rows(state, [1, 5, EOS], []) == [{EOS}]
 
@@ -103,7 +132,7 @@ def test_a_grammar_that_leads_nowhere_allows_the_end() -> None:
 def test_an_output_that_breaks_the_grammar_may_only_end() -> None:
     state = GrammarState(GRAMMAR, num_prompt_tokens=0)
     assert legal_rows(state, [0, 0], []) == [{EOS}]
-    assert state.num_legal([0, 0, 1], [1]) == 0
+    assert state.legal_block([0, 0, 1], [1]).tokens == []
 
 
 def test_a_single_legal_token_stays_the_only_one() -> None:
