@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from dspine_cluster.bench.options import JsonFile, PictureFile, choices, numbers, write_report
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
+from dspine_cluster.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Measure the miniature on this machine.")
 console = Console(highlight=False, soft_wrap=True)
@@ -245,7 +246,7 @@ def http(
         raise ConfigError("install Ray and the deployment to measure them")
     report = run_live("dspine_serve.live_http", ["--streams", str(streams), "--events", str(events)])
     print_http(console, report)
-    _write(report, json_file)
+    write_report(report, json_file)
 
 
 @app.command()

@@ -49,7 +49,7 @@ class Block:
         block = grammar.legal_block(self.token_ids, self.proposals)
         candidates, probs = self.draft_candidates, self.draft_probs
         if block.forced and candidates is not None and probs is not None:
-            candidates, probs = candidates.clone(), probs.clone()
+            candidates, probs = torch.as_tensor(candidates).long().clone(), torch.as_tensor(probs).clone()
             candidates[block.forced, 0] = torch.tensor([block.tokens[place] for place in block.forced])
             probs[block.forced] = F.one_hot(torch.tensor(0), probs.shape[1]).to(probs.dtype)
         return replace(
