@@ -15,6 +15,18 @@ _MAX_MULTIPLE = 1000
 _MAX_REPEATS = 1000
 _REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 _TWO_DIGITS = re.compile(r"(?<!\\)((?:\\\\)*)\\x([0-9a-fA-F]{2})")
+_YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_LEAP_YEAR = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+_MONTH_AND_DAY = (
+    "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+)
+_DATE = f"({_YEAR}-{_MONTH_AND_DAY}|{_LEAP_YEAR}-02-29)"
+_CLOCK = "([01][0-9]|2[0-3]):[0-5][0-9]"
+_FORMATS = {
+    "date": f"^{_DATE}$",
+    "date-time": rf"^{_DATE}T{_CLOCK}:[0-5][0-9](\.[0-9]{{1,9}})?(Z|[+-]{_CLOCK})$",
+}
+"""Days that exist, from the year 1 on: xgrammar's own forms know no calendar."""
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _ONES = ("items", "additionalProperties", "propertyNames")
@@ -80,12 +92,24 @@ def schema_grammar(schema: Any, param: str) -> str:
         raise _refused(param, f"the schema has more than {_MAX_CHARS} characters")
     for path, part in list(_parts(schema, param, 0)):
         _check(part, path)
+    if '"format"' in text:
+        text = json.dumps(_with_calendar(json.loads(text), param))
     try:
         grammar = str(xgrammar.Grammar.from_json_schema(text, any_whitespace=False))
     except (RuntimeError, ValueError) as error:
         raise _refused(param, str(error).partition(": ")[2].strip() or str(error)) from error
     # xgrammar writes \\xdf and reads on as long as hexadecimal digits follow.
     return _TWO_DIGITS.sub(r"\1\\u00\2", grammar)
+
+
+def _with_calendar(schema: Any, param: str) -> Any:
+    """Changes the schema, which is returned: patterns in the place of formats that a grammar can say exactly."""
+    for _, part in list(_parts(schema, param, 0)):
+        pattern = _FORMATS.get(str(part.get("format")))
+        if pattern and isinstance(part, dict) and "pattern" not in part:
+            del part["format"]
+            part["pattern"] = pattern
+    return schema
 
 
 def check_repeats(pattern: str, param: str) -> None:

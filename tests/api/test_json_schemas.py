@@ -94,3 +94,20 @@ def test_what_cannot_be_promised_is_refused_by_place_and_cause(schema: Any, para
     with pytest.raises(RequestError, match=cause) as caught:
         schema_grammar(schema, "schema")
     assert (caught.value.param, caught.value.code) == (param, "invalid_schema")
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "2024-02-29", "2000-02-29", "1999-12-31", "2025-04-30"])
+def test_days_of_the_calendar_are_dates(day: str) -> None:
+    assert accepts({"type": "string", "format": "date"}, json.dumps(day))
+    assert accepts({"type": "string", "format": "date-time"}, json.dumps(f"{day}T23:59:00.25+01:00"))
+
+
+@pytest.mark.parametrize("day", ["0000-01-01", "2023-02-29", "1900-02-29", "2025-04-31", "2025-13-01"])
+def test_days_that_do_not_exist_are_no_dates(day: str) -> None:
+    assert not accepts({"type": "string", "format": "date"}, json.dumps(day))
+    assert not accepts({"type": "string", "format": "date-time"}, json.dumps(f"{day}T23:59:00Z"))
+
+
+def test_a_property_may_be_called_format() -> None:
+    schema = {"type": "object", "properties": {"format": {"const": "date"}}, "required": ["format"]}
+    assert accepts(schema, '{"format": "date"}')
