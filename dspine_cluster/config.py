@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from dspine_cluster.errors import ConfigError
+from dspine_cluster.types import MAX_PROPOSALS
 
 T = TypeVar("T")
 
@@ -199,9 +200,11 @@ def parse_verify(value: str) -> int | None:
     if value == "off":
         return 0
     kind, _, number = value.partition(":")
-    if kind == "fixed" and number.isascii() and number.isdecimal() and int(number) <= 15:
+    if kind == "fixed" and number.isascii() and number.isdecimal() and int(number) <= MAX_PROPOSALS:
         return int(number)
-    raise ConfigError(f"verify must be 'dynamic', 'fixed:K' with K from 0 to 15, or 'off', not {value!r}")
+    raise ConfigError(
+        f"verify must be 'dynamic', 'fixed:K' with K from 0 to {MAX_PROPOSALS}, or 'off', not {value!r}"
+    )
 
 
 def limit_threads() -> None:

@@ -8,6 +8,9 @@ from enum import StrEnum
 PAGE_TOKENS = 16
 """Consecutive cached tokens in one page."""
 
+MAX_PROPOSALS = 15
+"""The most proposals of one block."""
+
 CHUNK_GRID_TOKENS = 64
 """Prefill chunks end at multiples of this or at the end of the prompt, whatever the load and wherever a request
 resumes, so that the same prompt is always computed in the same pieces."""

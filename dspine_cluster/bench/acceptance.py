@@ -15,10 +15,9 @@ from dspine_cluster.bench.statistics import pooled_interval, ratio_interval
 from dspine_cluster.config import ModelSource, VerifierConfig
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.local_pair import local_pair
-from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions, Usage
+from dspine_cluster.types import MAX_PROPOSALS, GenerateRequest, SamplingParams, StopConditions, Usage
 from dspine_cluster.verifier.service import VerifierService
 
-MAX_PROPOSALS = 15
 Progress = Callable[[str, str], None]
 """Called with (drafter, task) after each prompt."""
 

@@ -11,10 +11,9 @@ from dspine_cluster.bench.gpu_checks import CONTEXTS, VOCABULARY, Check, Draws, 
 from dspine_cluster.bench.gpu_draft_kernels import drafter_checks
 from dspine_cluster.bench.gpu_models import PairConfig
 from dspine_cluster.bench.gpu_pass_check import pass_check
-from dspine_cluster.engine.pools import MAX_PROPOSALS
 from dspine_cluster.models.config import GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
-from dspine_cluster.types import PAGE_TOKENS
+from dspine_cluster.types import MAX_PROPOSALS, PAGE_TOKENS
 from dspine_kernels import acceptance, gated_delta, kv_write, paged_attention
 from dspine_kernels.acceptance import BlockRows
 from dspine_kernels.gated_delta import Inputs, States, Weights

@@ -115,15 +115,17 @@ class NullDrafter(Drafter):
         empty = torch.zeros(VOCAB_SIZE, HIDDEN_SIZE)
         super().__init__(DRAFTER_CONFIG, empty, empty)
         self._stopwatch = stopwatch
+        num_proposals = DRAFTER_CONFIG.num_proposals
         random = torch.Generator().manual_seed(0)
         num_right = torch.empty(NUM_POSITIONS).exponential_(1.0 / _MEAN_RIGHT, generator=random).int()
-        places = torch.arange(NUM_POSITIONS)[:, None] + torch.arange(1, 16)  # [NUM_POSITIONS, num_proposals]
-        is_right = torch.arange(15) < num_right[:, None]
+        offsets = torch.arange(num_proposals)
+        places = torch.arange(NUM_POSITIONS)[:, None] + 1 + offsets  # [NUM_POSITIONS, num_proposals]
+        is_right = offsets < num_right[:, None]
         right = _tokens()[places % NUM_POSITIONS]
         top_k = torch.arange(DRAFTER_CONFIG.top_k)
         tokens = torch.where(is_right, right, right + 1)
         self._candidates = (tokens[..., None] + top_k) % (VOCAB_SIZE - 1)
-        self._probs = (top_k == 0).float().expand(1, 15, -1)
+        self._probs = (top_k == 0).float().expand(1, num_proposals, -1)
         noise = torch.rand(is_right.shape, generator=random)
         self._confidence = torch.where(is_right, 1.0 - 0.5 * noise, 0.8 * noise)
         self._row_shape = (DRAFTER_CONFIG.top_k, DRAFTER_CONFIG.top_k)

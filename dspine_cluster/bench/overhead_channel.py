@@ -25,8 +25,8 @@ from dspine_cluster.transport.messages import (
     Proposals,
 )
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
+from dspine_cluster.types import MAX_PROPOSALS
 
-NUM_PROPOSALS = 15
 TOP_K = 16
 _ROW_ITEM_BYTES = 2  # bfloat16
 _WARM_UP_ROUNDS = 20
@@ -83,7 +83,7 @@ class _End:
             rounds=np.full(len(rows), number),
             anchors=np.ones(len(rows), np.int64),
             positions=features.starts + num_tokens,
-            num_proposals=np.full(len(rows), NUM_PROPOSALS),
+            num_proposals=np.full(len(rows), MAX_PROPOSALS),
             output_indices=np.zeros(len(rows), np.int64),
             seeds=[None] * len(rows),
             temperatures=np.ones(len(rows)),
@@ -113,7 +113,7 @@ def _answer(channel: Channel) -> None:
 
 
 def _proposals(draft: Draft) -> Proposals:
-    shape = (len(draft), NUM_PROPOSALS)
+    shape = (len(draft), MAX_PROPOSALS)
     return Proposals(
         uids=draft.uids,
         rounds=draft.rounds,

@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dspine_cluster.types import MAX_PROPOSALS
+
 
 @dataclass(frozen=True, slots=True)
 class SurvivalSettings:
@@ -35,7 +37,9 @@ class SurvivalModel:
     confidence itself. Position j counts only when it was verified and all before it were accepted.
     """
 
-    def __init__(self, max_proposals: int = 15, settings: SurvivalSettings = DEFAULT_SURVIVAL) -> None:
+    def __init__(
+        self, max_proposals: int = MAX_PROPOSALS, settings: SurvivalSettings = DEFAULT_SURVIVAL
+    ) -> None:
         self.expected = [_FIRST_RATE] * max_proposals
         """P(accept j | those before it were accepted) whatever the confidence: what is left to expect of a row that
         must not be looked at."""

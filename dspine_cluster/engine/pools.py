@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 
 from dspine_cluster.models.config import TargetConfig
-from dspine_cluster.types import PAGE_TOKENS
+from dspine_cluster.types import MAX_PROPOSALS, PAGE_TOKENS
 from dspine_kernels import gated_delta
-
-MAX_PROPOSALS = 15
-"""The most tokens of one request whose raw inputs wait for acceptance."""
 
 
 @dataclass(frozen=True)

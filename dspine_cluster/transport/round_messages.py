@@ -19,7 +19,7 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 MAX_POSITION = 2**40 - 1
-MAX_PROPOSALS = 4096
+_MAX_WIRE_PROPOSALS = 4096
 _MAX_UID = 2**63 - 1
 _MAX_REQUESTS = 1 << 16
 _DRAFT_BOUNDS = {
@@ -27,7 +27,7 @@ _DRAFT_BOUNDS = {
     "rounds": (0, MAX_POSITION),
     "anchors": (0, 2**31 - 1),
     "positions": (0, MAX_POSITION),
-    "num_proposals": (1, MAX_PROPOSALS),
+    "num_proposals": (1, _MAX_WIRE_PROPOSALS),
     "output_indices": (0, MAX_POSITION),
     "has_seed": (0, 1),
     "seeds": (-(2**63), 2**63 - 1),
