@@ -34,8 +34,6 @@ class Streamed:
     first_byte_s: float = 0.0
     """From the request to the first byte of the answer's body."""
     num_events: int = 0
-    num_events_early: int = 0
-    """Until the first stream of all ended."""
 
 
 class StreamError(Exception):

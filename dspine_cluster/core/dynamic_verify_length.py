@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
@@ -14,8 +13,8 @@ from dspine_cluster.core.halves import Halves, halves_s
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
 from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import NO_LOAD, BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
-from dspine_cluster.core.verify_walk import RoundPrice, Stop, Walk, choose_lengths
-from dspine_cluster.types import CHUNK_GRID_TOKENS
+from dspine_cluster.core.verify_walk import RoundPrice, Stop, choose_lengths
+from dspine_cluster.types import CHUNK_GRID_TOKENS, MAX_PROPOSALS
 
 _CURVES_PER_PASS = 4
 _AVERAGE_WEIGHT = 0.2
@@ -33,18 +32,6 @@ _FIGURES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What was decided for a pass with drafted blocks, and why."""
-
-    num_requests: int
-    num_drafted: int
-    num_verified: int
-    walk: Walk
-    explores: bool
-    """Whether a block is verified in full to learn from it."""
-
-
 class DynamicVerifyLength(VerifyLengthPolicy):
     """The policy of `verify: dynamic`. For one thread; deterministic given what it is told and `random`."""
 
@@ -52,14 +39,12 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self,
         random: Random,
         *,
-        max_proposals: int = 15,
+        max_proposals: int = MAX_PROPOSALS,
         buckets: Sequence[int] = (),
         draft_or_plain: DraftOrPlain | None = None,
         exploration: Exploration | None = None,
     ) -> None:
         """`buckets` are the sizes to which the engine pads the tokens of a pass. `random` picks who is explored."""
-        self.last: Decision | None = None
-        """The decision for the last pass with drafted blocks."""
         self.draft_or_plain = draft_or_plain or DraftOrPlain()
         self.pass_cost = PassCost(buckets)
         self.draft_cost = DraftCost()
@@ -103,7 +88,6 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             max_verified=load.max_verified_tokens,
             in_full=in_full,
         )
-        self.last = Decision(len(blocks), len(self._blocks), sum(walk.lengths), walk, bool(in_full))
         self._figures[_STOPS[walk.stop]] += 1
         return walk.lengths
 

@@ -78,8 +78,7 @@ def test_the_room_of_the_pass_is_kept() -> None:
     teach(policy, 0.0001)
     blocks = [view(uid, [0.9] * 15) for uid in range(4)]
     assert sum(policy.choose(blocks, PassLoad(max_verified_tokens=17))) == 17
-    assert policy.last is not None
-    assert policy.last.walk.stop is Stop.ROOM
+    assert policy.figures()[f"verify_stops_total{{reason={Stop.ROOM}}}"] == 1
 
 
 def test_one_request_of_one_round_in_64_is_verified_in_full() -> None:
