@@ -11,14 +11,7 @@ from dspine_cluster.config import DraftingConfig
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import (
-    KEY_BYTES,
-    Busy,
-    Message,
-    Need,
-    Opened,
-    Proposals,
-)
+from dspine_cluster.transport.messages import KEY_BYTES, Busy, Message, Need, Opened, Proposals
 from dspine_cluster.verifier.attachments import (
     Attachment,
     DraftedBlock,
