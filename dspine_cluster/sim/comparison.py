@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
-from dspine_cluster.sim.fleet import FleetReport
+from dspine_cluster.sim.fleet_report import FleetReport
 from dspine_cluster.sim.fleet_runs import Fidelity, fidelity_differences, make_table, run_fleet
 from dspine_cluster.sim.scaling_policies import (
     ByAcceptance,

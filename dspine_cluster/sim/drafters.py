@@ -13,7 +13,6 @@ class SimulatedDrafter:
 
     name: str
     num_verifiers: int = 0
-    is_draining: bool = False
     free_at_s: float = 0.0
     busy_s: float = 0.0
     """Drafting, since it was last observed."""
@@ -68,4 +67,4 @@ class SimulatedDrafter:
         busy = self.load if by_load else min(1.0, self.busy_s / elapsed_s)
         queue_s = self.expected_wait_s if by_load else self.queued_s / max(1, self.num_batches)
         self.busy_s, self.queued_s, self.num_batches, self._observed_at_s = 0.0, 0.0, 0, now_s
-        return DrafterStats(self.name, 0.0, busy, queue_s, self.is_draining)
+        return DrafterStats(self.name, 0.0, busy, queue_s)

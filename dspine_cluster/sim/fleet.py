@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from random import Random
@@ -21,6 +21,8 @@ from dspine_cluster.core.cluster_records import (
 )
 from dspine_cluster.core.placement import PlacementRequest, Placer, Refusal
 from dspine_cluster.sim.drafters import SimulatedDrafter
+from dspine_cluster.sim.fleet_report import FleetReport, ScaleEvent
+from dspine_cluster.sim.pairing import pair
 from dspine_cluster.sim.replica import Replica, Work
 from dspine_cluster.sim.scaling_policies import ScalingPolicy
 from dspine_cluster.sim.scenario import Scenario
@@ -29,33 +31,10 @@ from dspine_cluster.sim.workload import Talk
 
 _RETRY_S = 0.5
 _MAX_REQUESTS = 512
-DECIDE_PERIOD_S = 2.0
+_DECIDE_PERIOD_S = 2.0
 
 MakeReplica = Callable[[str, Simulation, float], Replica]
 """(name, simulation, slow factor)"""
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleEvent:
-    """A decision that changed something."""
-
-    at_s: float
-    verifiers: int
-    drafters: int
-    reason: str
-
-
-@dataclass(slots=True)
-class FleetReport:
-    """What came of a run."""
-
-    done: list[Work] = field(default_factory=list)
-    ended_s: list[float] = field(default_factory=list)
-    """When each of `done` had its last token."""
-    gpu_s: float = 0.0
-    scale_events: list[ScaleEvent] = field(default_factory=list)
-    counts: list[tuple[float, int, int, float]] = field(default_factory=list)
-    """(time, verifiers that serve, drafters that serve, requests) at each decision."""
 
 
 @dataclass(slots=True)
@@ -222,7 +201,7 @@ class SimulatedFleet:
             self.report.scale_events.append(ScaleEvent(now_s, *targets, numbers.reason))
         self._reconcile()
         self.report.counts.append((now_s, len(self._servers), len(self._drafters), float(num_requests)))
-        self.simulation.after(DECIDE_PERIOD_S, self._decide)
+        self.simulation.after(_DECIDE_PERIOD_S, self._decide)
 
     def _reconcile(self) -> None:
         """Start what is missing; cancel or drain what is too much, the emptiest first."""
@@ -279,26 +258,7 @@ class SimulatedFleet:
         self._pair()
 
     def _pair(self) -> None:
-        """Spread verifiers over drafters; most stay with theirs."""
-        drafters = self._drafters
-        for drafter in drafters:
-            drafter.num_verifiers = 0
-        most = -(-len(self._servers) // max(1, len(drafters)))
-        homeless = []
-        for server in self._servers.values():
-            before = server.replica.drafter
-            if before is not None and before in drafters and before.num_verifiers < most:
-                before.num_verifiers += 1
-                continue
-            if before is not None:
-                before.forget(server.replica.name)
-            server.replica.drafter = None
-            homeless.append(server.replica)
-        for replica in homeless:
-            if drafters:
-                least = min(drafters, key=lambda d: d.num_verifiers)
-                least.num_verifiers += 1
-                replica.drafter = least
+        pair([server.replica for server in self._servers.values()], self._drafters)
 
     def _remove(self, name: str) -> _Server:
         self._account()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal
 
-from dspine_cluster.sim.fleet import FleetReport, MakeReplica, SimulatedFleet
+from dspine_cluster.sim.fleet import MakeReplica, SimulatedFleet
+from dspine_cluster.sim.fleet_report import FleetReport
 from dspine_cluster.sim.fluid import FluidVerifier
 from dspine_cluster.sim.replica import Replica
 from dspine_cluster.sim.round_replica import RoundVerifier

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from dspine_cluster.sim.fleet import FleetReport
+from dspine_cluster.sim.fleet_report import FleetReport
 from dspine_cluster.sim.scenario import Scenario
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
-from dspine_cluster.sim.fleet import FleetReport
+from dspine_cluster.sim.fleet_report import FleetReport
 from dspine_cluster.sim.fleet_runs import FIDELITIES, Fidelity, run_fleet
 from dspine_cluster.sim.scaling_policies import ByAcceptance, FixedNumbers
 from dspine_cluster.sim.scenario import Scenario
