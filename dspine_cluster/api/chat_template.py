@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from dspine_cluster.api.messages import template_messages
 from dspine_cluster.api.reasoning import Thinking
 from dspine_cluster.api.schema import ChatMessage, Tool
+from dspine_cluster.api.token_bounds import TokenBound
 from dspine_cluster.api.tool_calls import CallForm, call_forms
 from dspine_cluster.api.tools import template_tools
 from dspine_cluster.errors import CheckpointError, RequestError
@@ -50,6 +51,7 @@ class ChatTokenizer:
         """The token `</think>`; None where the tokenizer has none."""
         self.knows_reasoning: bool = "</think>" in self._template
         self.token_bytes = TokenBytes(tokenizer.backend_tokenizer)
+        self._bound = TokenBound(tokenizer.backend_tokenizer)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
 
     @classmethod
@@ -61,12 +63,17 @@ class ChatTokenizer:
             raise CheckpointError(f"No tokenizer could be loaded from {folder}: {error}") from error
 
     async def encode_chat(
-        self, messages: Sequence[ChatMessage], template_kwargs: Mapping[str, Any], tools: Sequence[Tool] = ()
+        self,
+        messages: Sequence[ChatMessage],
+        template_kwargs: Mapping[str, Any],
+        tools: Sequence[Tool] = (),
+        max_model_len_tokens: int | None = None,
     ) -> EncodedPrompt:
         """Renders `messages` and `tools` up to the start of the assistant's answer and encodes that once.
 
         `template_kwargs` are variables of the template, which callers choose, not clients. Raises RequestError when the
-        template or this server cannot take the messages.
+        template or this server cannot take the messages, or when they are too long by their bytes alone for
+        `max_model_len_tokens`: then they are not encoded.
         """
         conversation = template_messages(messages)
         if tools and "tools" not in self._template:
@@ -76,13 +83,23 @@ class ChatTokenizer:
                 code="unsupported_parameter",
             )
         variables = {**template_kwargs, "tools": template_tools(tools) or None}
-        return await self._run(lambda: self._encode_chat(conversation, variables))
+        return await self._run(lambda: self._encode_chat(conversation, variables, max_model_len_tokens))
 
-    async def encode_text(self, text: str, *, add_special_tokens: bool = True) -> EncodedPrompt:
-        """Encodes a text prompt, by default with the tokens that the tokenizer puts before every text."""
-        return await self._run(
-            lambda: EncodedPrompt(tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens)))
-        )
+    async def encode_text(
+        self, text: str, *, add_special_tokens: bool = True, max_model_len_tokens: int | None = None
+    ) -> EncodedPrompt:
+        """Encodes a text prompt, by default with the tokens that the tokenizer puts before every text.
+
+        Raises:
+            RequestError: by its bytes alone it is too long for `max_model_len_tokens`; it is not encoded.
+        """
+
+        def encode() -> EncodedPrompt:
+            if max_model_len_tokens is not None:
+                self._bound.check(text, max_model_len_tokens, "prompt")
+            return EncodedPrompt(tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens)))
+
+        return await self._run(encode)
 
     async def token_strs(self, token_ids: Sequence[int]) -> list[str]:
         """Tokens of the tokenizer as its vocabulary has them."""
@@ -96,9 +113,14 @@ class ChatTokenizer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, encode)
 
     def _encode_chat(
-        self, conversation: list[dict[str, Any]], template_kwargs: Mapping[str, Any]
+        self,
+        conversation: list[dict[str, Any]],
+        template_kwargs: Mapping[str, Any],
+        max_model_len_tokens: int | None,
     ) -> EncodedPrompt:
         text = self._render(conversation, template_kwargs)
+        if max_model_len_tokens is not None:
+            self._bound.check(text, max_model_len_tokens, "messages")
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         token_ends = [end for _, end in encoded["offset_mapping"]]
         boundaries = {

@@ -21,7 +21,8 @@ async def encode_prompts(
     Ids that the client sent are taken as they are.
 
     Raises:
-        RequestError: more completions are asked for than the limits allow, or a prompt cannot be made.
+        RequestError: more completions are asked for than the limits allow, or a prompt cannot be made, or has so many
+            bytes that no encoding of it could fit; such a prompt is not encoded.
     """
     prompts = [] if isinstance(body, ChatCompletionRequest) else _split(body.prompt)
     num_completions = body.num_choices * max(len(prompts), 1)
@@ -29,10 +30,13 @@ async def encode_prompts(
         raise RequestError(
             f"n: {num_completions} completions are more than the {limits.max_choices} allowed.", param="n"
         )
+    max_len = limits.max_model_len_tokens
     if isinstance(body, ChatCompletionRequest):
-        return [await tokenizer.encode_chat(body.messages, body.template_kwargs, tools)]
+        return [await tokenizer.encode_chat(body.messages, body.template_kwargs, tools, max_len)]
     return [
-        await tokenizer.encode_text(prompt, add_special_tokens=body.add_special_tokens is not False)
+        await tokenizer.encode_text(
+            prompt, add_special_tokens=body.add_special_tokens is not False, max_model_len_tokens=max_len
+        )
         if isinstance(prompt, str)
         else EncodedPrompt(tuple(prompt))
         for prompt in prompts

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dspine_cluster.api.chat_template import EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, GenerationOptions
+from dspine_cluster.api.token_bounds import context_exceeded
 from dspine_cluster.errors import RequestError
 from dspine_cluster.types import GenerateRequest, OutputGrammar, SamplingParams, StopConditions
 
@@ -60,12 +61,7 @@ def _check_prompt(prompt_ids: Sequence[int], param: str, limits: ApiLimits) -> N
     if max(prompt_ids) >= limits.vocab_size:
         raise RequestError(f"{param}: token ids must be below {limits.vocab_size}.", param=param)
     if len(prompt_ids) >= limits.max_model_len_tokens:
-        raise RequestError(
-            f"This model's maximum context length is {limits.max_model_len_tokens} tokens, and the prompt alone has "
-            f"{len(prompt_ids)}. Shorten the prompt.",
-            param=param,
-            code="context_length_exceeded",
-        )
+        raise context_exceeded(limits.max_model_len_tokens, str(len(prompt_ids)), param)
 
 
 def _stop_conditions(
