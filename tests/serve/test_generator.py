@@ -51,10 +51,15 @@ class Ingress:
 
 
 @pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "_LOOK_AGAIN_S", 0.01)
+
+
+@pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what ends because something took too long. What has to succeed gets the time that it needs."""
     monkeypatch.setattr(choices, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(choices, "_RESUME_PATIENCE_S", 0.1)
-    monkeypatch.setattr(choices, "_LOOK_AGAIN_S", 0.01)
     monkeypatch.setattr(placing, "_DOUBT_S", 0.02)
     monkeypatch.setattr(generator, "_RESERVE_TIMEOUT_S", 0.02)
 
@@ -101,6 +106,7 @@ async def test_until_a_verifier_with_the_new_target_is_there_those_with_the_old_
     ingress.assert_nothing_is_held()
 
 
+@pytest.mark.usefixtures("short_patience")
 async def test_a_verifier_with_another_tokenizer_is_never_used() -> None:
     models = replace(MODELS, tokenizer="another")
     ingress = Ingress(FakeVerifier("old", models), is_pictured=False)
@@ -128,6 +134,7 @@ async def test_a_stream_that_began_with_the_old_target_goes_on_with_it_beside_ne
     ingress.assert_nothing_is_held()
 
 
+@pytest.mark.usefixtures("short_patience")
 async def test_a_stream_whose_target_is_gone_ends_with_an_error_and_is_not_mixed_with_another() -> None:
     verifiers = (FakeVerifier("old", OLD), FakeVerifier("new"))
     ingress = Ingress(*verifiers, is_pictured=False)
@@ -162,6 +169,7 @@ async def test_without_a_picture_a_verifier_refuses_what_needs_another_target() 
     ingress.assert_nothing_is_held()
 
 
+@pytest.mark.usefixtures("short_patience")
 async def test_a_stream_is_not_resumed_with_another_target_when_the_picture_is_lost() -> None:
     verifiers = (FakeVerifier("old", OLD), FakeVerifier("new"))
     ingress = Ingress(*verifiers, is_pictured=False)
@@ -228,6 +236,7 @@ async def test_a_resumed_streams_usage_counts_all_rounds_and_the_first_ones_cach
     assert usage.accepted_tokens == 4
 
 
+@pytest.mark.usefixtures("short_patience")
 async def test_a_stream_of_a_verifier_that_hangs_is_resumed_once_the_picture_has_lost_it() -> None:
     first, second = FakeVerifier("first", stops_after=1), FakeVerifier("second")
     ingress = Ingress(first, second, is_pictured=False)
@@ -241,6 +250,7 @@ async def test_a_stream_of_a_verifier_that_hangs_is_resumed_once_the_picture_has
     ingress.assert_nothing_is_held()
 
 
+@pytest.mark.usefixtures("short_patience")
 async def test_a_stream_that_waits_for_a_slot_of_a_verifier_that_hangs_is_taken_elsewhere() -> None:
     ingress = Ingress(FakeVerifier("first", hangs=True), FakeVerifier("second"), is_pictured=False)
     ingress.picture.add("first")
@@ -272,6 +282,7 @@ async def test_after_two_resumes_a_stream_that_is_lost_again_ends_with_an_error(
     ingress.assert_nothing_is_held()
 
 
+@pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize(("others", "error"), [((), EngineStoppedError), (("b",), OverloadedError)])
 async def test_a_stream_that_no_other_verifier_takes_counts_as_lost(
     others: tuple[str, ...], error: type[Exception]
@@ -361,6 +372,7 @@ async def test_a_verifier_that_has_too_many_requests_after_all_is_passed_over() 
     assert joined(await ingress.collect(replace(REQUEST, request_id="next"))) == TOKENS
 
 
+@pytest.mark.usefixtures("short_patience")
 async def test_without_a_verifier_a_request_waits_for_one_but_not_for_long() -> None:
     ingress = Ingress(FakeVerifier("a", is_known=False), is_pictured=False)
     with pytest.raises(EngineStoppedError):
