@@ -67,7 +67,8 @@ class LogprobsReader:
         `hidden` [num_tokens, hidden_size] are its final hidden states, the first `block_rows` of them those of its
         blocks; `verdicts` are those of its blocks, and then of the chunks that complete a prefill.
         """
-        parts = list(self._parts(plan, block_rows, verdicts)) if self._asked else []
+        # A chunk that does not complete its prefill may have none.
+        parts = [part for part in self._parts(plan, block_rows, verdicts) if part.rows] if self._asked else []
         if not parts:
             return
         index = torch.tensor([row for part in parts for row in part.rows], device=hidden.device)

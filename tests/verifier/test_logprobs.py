@@ -180,6 +180,15 @@ def test_tokens_cut_off_by_a_stop_string_have_none() -> None:
         assert_true(target, request, result)
 
 
+def test_a_prompt_that_is_computed_in_parts_and_not_asked_about_leaves_those_of_the_output() -> None:
+    target = random_target(hybrid_config(), seed=8)
+    prompt = random_prompts(1, seed=2, max_length=1)[0] * 150
+    [request] = asking([make_request(prompt, max_tokens=4)])
+    harness = LoopHarness(target, policy=FixedVerifyLength(0), max_running_requests=4, max_batch_tokens=68)
+    [result] = harness.generate([request])
+    assert_true(target, request, result)
+
+
 def test_requests_that_do_not_ask_get_none() -> None:
     target = random_target(dense_config(), seed=8)
     plain, asks = [make_request(p, max_tokens=5) for p in random_prompts(2, seed=9)]
