@@ -78,7 +78,6 @@ class SimulatedFleet:
         self._unplaced: list[Work] = []
         self._num_open = 0
         self._accounted_s = 0.0
-        self._num_slow = 0
         self._is_over = False
 
     def run(self, talks: Iterable[Talk]) -> FleetReport:

@@ -146,8 +146,6 @@ class SimulatedVerifier:
             max_checkpoints=limits.max_checkpoints,
         )
         self.busy_s = 0.0
-        self.num_computed_tokens = 0
-        """Prompt tokens that passed through the target."""
         self._cache = PrefixCache(self.index, NoTensors(), has_states=has_states)
         self._page_lifetime = CacheLifetime()
         self._checkpoint_lifetime = CacheLifetime()
@@ -253,7 +251,6 @@ class SimulatedVerifier:
         for chunk in plan.chunks:
             session, is_last = chunk.session, chunk.completes_prefill
             session.advance_prefill(chunk.num_tokens)
-            self.num_computed_tokens += chunk.num_tokens
             self._cache.note_computed(session)
             if is_last:
                 job = self._jobs[session.uid]
