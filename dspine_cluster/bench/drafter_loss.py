@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.errors import ChannelError, ConfigError
 from dspine_cluster.transport.socket import connect, parse_endpoint
+from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.load import load_verifier, make_policy
@@ -42,7 +42,7 @@ class Bench:
             raise ConfigError("without a drafter none can be lost; set one")
         self._secret = config.secret.encode()
         self._hello = loaded.hello
-        self._wake = threading.Event()
+        self._waiter = Waiter()
         self._num_tokens = 0
         self.loop = VerifierLoop(
             loaded.engine,
@@ -68,7 +68,7 @@ class Bench:
     def connect(self, endpoint: str) -> None:
         """Use the drafter at `endpoint` from the next step on."""
         channel = connect(parse_endpoint(endpoint), self._hello, self._secret, timeout_s=30.0)
-        channel.set_ready_callback(self._wake.set)
+        self._waiter.watch(channel)
         self.loop.drafters.connect(endpoint, channel)
 
     def run(self, num_steps: int, counts: Callable[[Step], bool], max_steps: int = 1000) -> list[Step]:
@@ -87,10 +87,10 @@ class Bench:
         rounds, plain = metrics.rounds_total, fallbacks.total()
         self._num_tokens = 0
         started_s = time.perf_counter()
-        self._wake.clear()
+        self._waiter.clear()
         while (wait_s := self.loop.step()) is not None:
-            self._wake.wait(wait_s)
-            self._wake.clear()
+            self._waiter.wait(wait_s)
+            self._waiter.clear()
         return Step(
             time.perf_counter() - started_s,
             metrics.rounds_total - rounds,

@@ -25,6 +25,7 @@ from dspine_cluster.transport.messages import (
     Proposals,
 )
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
+from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import MAX_PROPOSALS
 
 TOP_K = 16
@@ -63,8 +64,8 @@ class _End:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._wake = threading.Event()
-        channel.set_ready_callback(self._wake.set)
+        self._waiter = Waiter()
+        self._waiter.watch(channel)
 
     def round_trip(self, number: int, rows: np.ndarray[Any, np.dtype[np.uint8]]) -> float:
         """Seconds from the first message sent to the proposals."""
@@ -90,19 +91,19 @@ class _End:
         )
         self._channel.send(draft)
         while not any(isinstance(message, Proposals) for message in self._channel.receive()):
-            if not self._wake.wait(_TIMEOUT_S):
+            if not self._waiter.wait(_TIMEOUT_S):
                 raise ChannelError(f"no answer within {_TIMEOUT_S:.0f} s")
-            self._wake.clear()
+            self._waiter.clear()
         return time.perf_counter() - started_s
 
 
 def _answer(channel: Channel) -> None:
     """Be a drafter that drafts nothing: reads what comes, and answers every draft, until the channel closes."""
-    wake = threading.Event()
-    channel.set_ready_callback(wake.set)
+    waiter = Waiter()
+    waiter.watch(channel)
     while True:
-        wake.wait()
-        wake.clear()
+        waiter.wait(_TIMEOUT_S)
+        waiter.clear()
         try:
             messages = channel.receive()
         except ChannelClosedError:

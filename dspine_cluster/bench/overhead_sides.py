@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import cProfile
 import pstats
-import threading
 import time
 from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection
@@ -33,6 +32,7 @@ from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.socket import Listener, connect, parse_endpoint
+from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier import passes
 from dspine_cluster.verifier.committed import Committed
@@ -65,7 +65,7 @@ class VerifierBench:
     def __init__(self, num_requests: int) -> None:
         self._stopwatch = Stopwatch()
         self._num_requests = num_requests
-        self._wake = threading.Event()
+        self._waiter = Waiter()
         self.delivery_s: list[float] = []
         """CPU time in which texts were made of what a pass committed: beside the loop."""
         self._committed: Sequence[Committed] = ()
@@ -101,7 +101,7 @@ class VerifierBench:
 
     def connect(self, endpoint: str, secret: bytes) -> None:
         channel = connect(parse_endpoint(endpoint), null_hello("verifier"), secret, timeout_s=30.0)
-        channel.set_ready_callback(self._wake.set)
+        self._waiter.watch(channel)
         self.loop.drafters.connect(endpoint, channel)
 
     def run(self, num_rounds: int, *, profile: bool) -> list[Round]:
@@ -151,11 +151,11 @@ class VerifierBench:
                     f"only {len(rounds.done)} of {num_passes} passes had a block for every request"
                 )
             num_before, plain_before = metrics.rounds_total, fallbacks.total()
-            self._wake.clear()
+            self._waiter.clear()
             with rounds:
                 wait_s = self.loop.step()
             if wait_s is not None:
-                self._wake.wait(min(wait_s, _TIMEOUT_S))
+                self._waiter.wait(min(wait_s, _TIMEOUT_S))
                 continue
             self._make_texts()
             num_passes += 1

@@ -36,6 +36,7 @@ from dspine_cluster.transport.messages import (
     UInt8Array,
     split_keys,
 )
+from dspine_cluster.transport.waiter import Waiter
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class DrafterLoop:
         self._arrivals: list[Arrival] = []
         self._rows = ContextRows(self.contexts)
         self._queue = AskQueue(max_queued_blocks)
-        self._wake = threading.Event()
+        self._waiter = Waiter()
         self._is_stopping = False
         self._failure: BaseException | None = None
         self._advanced_at_s = self._published_at_s = time.monotonic()
@@ -86,8 +87,7 @@ class DrafterLoop:
     def add_channel(self, channel: Channel) -> None:
         """Serve a channel from now on; may be called from any thread."""
         self._joining.put(channel)
-        channel.set_ready_callback(self._wake.set)
-        self._wake.set()
+        self._waiter.watch(channel)
         if self._is_stopping:
             channel.close()
 
@@ -97,7 +97,7 @@ class DrafterLoop:
     def stop(self) -> None:
         """End the loop and close its channels. Harmless when it does not run."""
         self._is_stopping = True
-        self._wake.set()
+        self._waiter.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -116,8 +116,8 @@ class DrafterLoop:
             while not self._is_stopping:
                 self._advanced_at_s = time.monotonic()
                 if not self.step():
-                    self._wake.wait(_IDLE_S)
-                    self._wake.clear()
+                    self._waiter.wait(_IDLE_S)
+                    self._waiter.clear()
         except Exception as error:
             self._failure = error
             logger.exception("the drafter loop failed; this replica must be restarted")

@@ -16,6 +16,7 @@ from dspine_cluster.core.cluster_records import ReplicaReport
 from dspine_cluster.engine.grammar_state import CompiledGrammar
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.transport.channel import Channel
+from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
 from dspine_cluster.verifier.committed import Committed
@@ -70,7 +71,7 @@ class VerifierService:
             loaded.hello, config.secret.encode(), on_channel=self._on_channel, on_misfit=self._on_misfit
         )
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._wake = threading.Event()
+        self._waiter = Waiter()
         self._uids = count(1)
         self._sinks: dict[int, Sink] = {}
         self._load_report = LoadReport()
@@ -95,7 +96,7 @@ class VerifierService:
         self._connector.stop()  # first, so that no channel comes that nobody would close
         self._grammars.stop()
         self._stopping = True
-        self._wake.set()
+        self._waiter.set()
         self._thread.join()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
@@ -184,14 +185,14 @@ class VerifierService:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._wake.clear()
+                self._waiter.clear()
                 self._run_commands()
                 wait_s = self._loop.step()
                 self._last_step_at_s = time.monotonic()
                 self._load_report.update(self._loop.load(), self._taken_in)
                 self._taken_in.clear()
                 if wait_s is not None:
-                    self._wake.wait(min(wait_s, _IDLE_S))
+                    self._waiter.wait(min(wait_s, _IDLE_S))
         except BaseException as error:
             self._failure = error
             _logger.exception("the engine loop failed; this replica must be restarted")
@@ -215,7 +216,7 @@ class VerifierService:
     def _command(self, command: Callable[[], None]) -> None:
         """Have the loop's thread run `command` before its next step."""
         self._commands.put(command)
-        self._wake.set()
+        self._waiter.set()
 
     def _deliver(self, committed: Sequence[Committed]) -> None:
         """Hand what a pass committed to each event loop in one call; texts are made there, while the next pass runs."""
@@ -233,7 +234,7 @@ class VerifierService:
             _call_soon(sink.event_loop, [(sink, error)])
 
     def _on_channel(self, endpoint: str, channel: Channel) -> None:
-        channel.set_ready_callback(self._wake.set)
+        self._waiter.watch(channel)
         self._command(lambda: self._loop.drafters.connect(endpoint, channel))
 
     def _on_misfit(self, endpoint: str) -> None:

@@ -172,7 +172,7 @@ def test_a_loop_that_sleeps_stops_the_reading_and_loses_nothing(socket_pair: Soc
     send_many(verifier, 20)  # 8 MB
     time.sleep(0.2)
     assert drafter._inbox.num_bytes < 3 << 20
-    assert verifier._queued_bytes > 0
+    assert verifier._writer.queued_bytes > 0
     received = receive_until(
         drafter, lambda message: isinstance(message, Proposals) and message.rounds[0] == 19
     )
