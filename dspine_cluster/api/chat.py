@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -67,7 +67,8 @@ async def whole_chat(head: AnswerHead, chat: StartedChat, options: AnswerOptions
 async def chat_events(
     head: AnswerHead, chat: StartedChat, options: AnswerOptions
 ) -> AsyncGenerator[ChatCompletionChunk, None]:
-    """The events of a streamed chat: the role of each choice first, then one a round that made something certain."""
+    """The events of a streamed chat: the role of each choice first, then one a round that made something certain,
+    or one a token."""
     parts: dict[int, _Parts] = {}
     async with aclosing(chat.outputs) as outputs:
         async for index, output in outputs:
@@ -78,11 +79,12 @@ async def chat_events(
                 parts[index] = _Parts(options, chat.answer_format)
                 yield chunk
             part = parts[index]
-            part.push(output)
-            if part.has_news:
-                choice = _choice(index, _delta(part.take()), part.finish_reason)
-                part.fill(choice)
-                yield _chunk(head, [choice], _usage(parts, options) if options.continuous_usage else None)
+            for piece in part.split(output):
+                part.push(piece)
+                if part.has_news or options.each_token:
+                    choice = _choice(index, _delta(part.take()), part.finish_reason)
+                    part.fill(choice)
+                    yield _chunk(head, [choice], _usage(parts, options) if options.continuous_usage else None)
     if options.include_usage:
         yield _chunk(head, [], _usage(parts, options))
 
@@ -103,6 +105,9 @@ class _Parts:
     @property
     def has_news(self) -> bool:
         return bool(self._events) or self.finish_reason is not None
+
+    def split(self, output: RoundOutput) -> Iterable[RoundOutput]:
+        return self._details.split(output)
 
     def push(self, output: RoundOutput) -> None:
         self._events += self.parser.push(output)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dspine_cluster.api.draft_stats import DraftStats
 from dspine_cluster.api.responses import ChatChoice, ChatChunkChoice, DspineAnswer, TextChoice, TokenOrigin
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, DspineOptions, StreamOptions
+from dspine_cluster.api.token_events import TokenSplitter
 from dspine_cluster.api.token_texts import TokenNames, TokenTexts
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import RoundOutput
@@ -30,6 +31,8 @@ class AnswerOptions:
     """How each choice was decoded."""
     origins: bool = False
     """Where each token came from."""
+    each_token: bool = False
+    """A stream has an event for each token."""
 
     @classmethod
     def of(cls, body: ChatCompletionRequest | CompletionRequest, token_bytes: TokenBytes) -> AnswerOptions:
@@ -44,6 +47,7 @@ class AnswerOptions:
             token_ids=body.return_token_ids is True,
             stats=dspine.include_stats,
             origins=dspine.include_origins,
+            each_token=body.stream is True and dspine.stream_tokens,
         )
 
 
@@ -57,10 +61,22 @@ class ChoiceDetails:
         self._outputs: list[RoundOutput] = []
         self._stats = DraftStats()
         self._texts = TokenTexts(options.names.token_bytes)
+        self._splitter = TokenSplitter(options.names.token_bytes) if options.each_token else None
+
+    def split(self, output: RoundOutput) -> Iterable[RoundOutput]:
+        """What a round gave, in the parts that get events of their own, each to be pushed."""
+        if self._splitter is None:
+            return (output,)
+        self._count(output)
+        return self._splitter.split(output)
 
     def push(self, output: RoundOutput) -> None:
         if self._wants_outputs:
             self._outputs.append(output)
+        if self._splitter is None:
+            self._count(output)
+
+    def _count(self, output: RoundOutput) -> None:
         if self._options.stats:
             self._stats.push(output)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -36,15 +36,17 @@ async def whole_text(
 async def text_events(
     head: AnswerHead, outputs: Outputs, options: AnswerOptions, prompts: Sequence[CompletionPrompt]
 ) -> AsyncGenerator[TextCompletion, None]:
-    """The events of a streamed text completion: one a round that made text certain."""
+    """The events of a streamed text completion: one a round that made text certain, or one a
+    token."""
     parts: dict[int, _Parts] = {}
     async with aclosing(outputs):
         async for index, output in outputs:
             part = _of(parts, index, options, prompts)
-            part.push(output)
-            if part.has_news:
-                usage = _usage(parts, options) if options.continuous_usage else None
-                yield _answer(head, [part.take()], usage)
+            for piece in part.split(output):
+                part.push(piece)
+                if part.has_news or options.each_token:
+                    usage = _usage(parts, options) if options.continuous_usage else None
+                    yield _answer(head, [part.take()], usage)
     if options.include_usage:
         yield _answer(head, [], _usage(parts, options))
 
@@ -84,6 +86,9 @@ class _Parts:
     @property
     def has_news(self) -> bool:
         return any(self._texts) or self._finish_reason is not None
+
+    def split(self, output: RoundOutput) -> Iterable[RoundOutput]:
+        return self._details.split(output)
 
     def push(self, output: RoundOutput) -> None:
         self._details.push(output)

@@ -37,6 +37,8 @@ class DspineOptions(RequestModel):
     """Rounds, acceptance length and accepted proposals by position, when a choice has ended."""
     include_origins: bool = False
     """Of each token whether it is an accepted proposal."""
+    stream_tokens: bool = False
+    """A stream has an event for each token, not for each round."""
 
 
 class TextPart(RequestModel):
