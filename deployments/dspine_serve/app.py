@@ -47,6 +47,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         drafter = _deploy(Drafter, args.drafters, graceful_shutdown_timeout_s=_STOP_TIMEOUT_S).bind(
             DrafterConfig(args.target, args.drafter, args.engine, args.drafters, secret),
             directory,
+            args.served_name,
         )
     verifier = _deploy(
         verifier_class,
@@ -62,6 +63,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
             secret=secret,
         ),
         directory,
+        args.served_name,
     )
     ingress = _deploy(
         Ingress,

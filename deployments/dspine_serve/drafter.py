@@ -17,6 +17,7 @@ from dspine_cluster.identity import fingerprints_of
 from dspine_serve.args import DrafterArgs
 from dspine_serve.logs import log_like_serve
 from dspine_serve.publishing import publish
+from dspine_serve.ray_metrics import export_metrics
 from dspine_serve.sockets import default_socket_folder, remove_stale_sockets
 
 
@@ -53,7 +54,7 @@ class DrafterConfig:
 class Drafter:
     """Ready once the weights are loaded and warm. Rounds reach it over its endpoints, never over Serve."""
 
-    def __init__(self, config: DrafterConfig, directory: DeploymentHandle) -> None:
+    def __init__(self, config: DrafterConfig, directory: DeploymentHandle, model_name: str) -> None:
         log_like_serve()
         limit_threads()
         replica_id = serve.get_replica_context().replica_id.unique_id
@@ -73,9 +74,11 @@ class Drafter:
             epoch=self._service.hello.epoch,
             fingerprints=fingerprints_of(self._service.hello),
         )
-        self._publishing = asyncio.get_running_loop().create_task(
-            publish(directory, self._record, self._service.take_report)
-        )
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(publish(directory, self._record, self._service.take_report)),
+            loop.create_task(export_metrics(replica_id, model_name, self._service.stats)),
+        ]
 
     async def stats(self) -> dict[str, float]:
         return self._service.stats()
@@ -84,6 +87,7 @@ class Drafter:
         self._service.check_health()
 
     async def __del__(self) -> None:
-        self._publishing.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._directory.remove.remote(self._record.replica_id)
         self._service.stop()

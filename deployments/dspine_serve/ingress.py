@@ -15,12 +15,13 @@ from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.metrics_route import add_metrics_route, cluster_figures
 from dspine_cluster.api.page import add_page_route
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
 from dspine_cluster.config import EngineConfig, ModelSource
 from dspine_cluster.core.cluster_records import ClusterUpdates
-from dspine_cluster.core.cluster_status import StatusBoard
+from dspine_cluster.core.cluster_status import ClusterStatus, StatusBoard
 from dspine_cluster.identity import fingerprints_of, make_hello
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.folder import CONFIG_FILE, read_json
@@ -30,6 +31,7 @@ from dspine_serve.generator import ServeGenerator
 from dspine_serve.logs import log_like_serve
 from dspine_serve.placing import Placing
 from dspine_serve.prompt_keys import KeyMaker
+from dspine_serve.ray_metrics import export_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ class Ingress:
         folder = locate_model(config.target)
         self._placing = Placing(report_dead=directory.remove.remote)
         self._board = StatusBoard()
-        self._following = asyncio.get_running_loop().create_task(Follower(directory, self._take).run())
+        loop = asyncio.get_running_loop()
+        self._following = loop.create_task(Follower(directory, self._take).run())
         self._admission = Admission(config.http.max_open_requests, config.http.max_waiting_tokens)
         self._app = create_app(
             ServeGenerator(verifier, self._placing, config.key_maker(folder)),
@@ -89,14 +92,26 @@ class Ingress:
             self._admission,
         )
         add_page_route(self._app)
-        add_status_routes(self._app, config.model_name, lambda: self._board.status(time.monotonic()))
+        add_status_routes(self._app, config.model_name, self._status)
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        add_metrics_route(
+            self._app,
+            lambda: cluster_figures(replica_id, config.model_name, self._figures(), self._status()),
+        )
+        self._exporting = loop.create_task(export_metrics(replica_id, config.model_name, self._figures))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._app
 
     async def stats(self) -> dict[str, float]:
         """Placements by reason, streams that were resumed or lost, and what is held now."""
+        return self._figures()
+
+    def _figures(self) -> dict[str, float]:
         return {**self._placing.stats(), **self._admission.stats()}
+
+    def _status(self) -> ClusterStatus:
+        return self._board.status(time.monotonic())
 
     def _take(self, updates: ClusterUpdates) -> None:
         self._placing.apply(updates)
@@ -104,3 +119,4 @@ class Ingress:
 
     async def __del__(self) -> None:
         self._following.cancel()
+        self._exporting.cancel()

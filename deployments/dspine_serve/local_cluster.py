@@ -104,7 +104,7 @@ class LocalCluster:
         except (RayError, TimeoutError):
             return False  # one has just gone
         connected = [stats["connected_drafters"] for stats in verifiers]
-        channels = [stats["num_channels"] for stats in drafters]
+        channels = [stats["drafter_channels"] for stats in drafters]
         return connected == channels == [1] * num_workers
 
     def add_worker(self) -> None:

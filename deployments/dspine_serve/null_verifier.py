@@ -39,7 +39,8 @@ _MAX_AHEAD = 64
 class NullVerifier:
     """Gives every stream a round every two milliseconds, as a verifier does after each pass."""
 
-    def __init__(self, config: VerifierConfig, directory: DeploymentHandle) -> None:
+    def __init__(self, config: VerifierConfig, directory: DeploymentHandle, model_name: str) -> None:
+        del model_name
         drafter = None if config.drafter.name == "none" else locate_model(config.drafter)
         hello = make_hello("null", locate_model(config.target), drafter, config.engine.dtype)
         self._sinks: set[Sink] = set()

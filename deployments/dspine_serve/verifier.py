@@ -21,13 +21,14 @@ from dspine_serve.following import follow_drafters
 from dspine_serve.logs import log_like_serve
 from dspine_serve.pins import OtherModelsError
 from dspine_serve.publishing import publish
+from dspine_serve.ray_metrics import export_metrics
 from dspine_serve.round_items import ItemPacer
 
 
 class Verifier:
     """Ready once the weights are loaded and warm."""
 
-    def __init__(self, config: VerifierConfig, directory: DeploymentHandle) -> None:
+    def __init__(self, config: VerifierConfig, directory: DeploymentHandle, model_name: str) -> None:
         log_like_serve()
         limit_threads()
         self._service = VerifierService(config)
@@ -48,6 +49,7 @@ class Verifier:
         self._tasks = [
             loop.create_task(publish(directory, self._record, self._service.take_report)),
             loop.create_task(drafters),
+            loop.create_task(export_metrics(self._record.replica_id, model_name, self._service.stats)),
         ]
 
     async def generate(

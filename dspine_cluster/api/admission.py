@@ -12,6 +12,7 @@ from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.api.key_guard import over_limit
 from dspine_cluster.api.keys import Caller, current_caller
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
+from dspine_cluster.observability.ingress_metrics import IngressMetrics
 from dspine_cluster.types import GenerateRequest, RoundOutput
 
 
@@ -27,6 +28,7 @@ class Admission:
         self._max_open_requests = max_open_requests
         self._max_waiting_tokens = max_waiting_tokens
         self._clock = clock
+        self.metrics = IngressMetrics()
         self.num_open = 0
         """Completions that run or wait."""
         self.waiting_tokens = 0
@@ -40,6 +42,7 @@ class Admission:
             "open_requests": self.num_open,
             "waiting_prompt_tokens": self.waiting_tokens,
             "refused_requests_total": self.num_refused,
+            **self.metrics.figures(),
         }
 
     def check_open(self) -> None:
@@ -77,7 +80,7 @@ class Admission:
             if excess is not None:
                 self.num_refused += 1
                 raise over_limit(excess)
-        ticket = _Ticket(self, prompt_tokens, len(requests))
+        ticket = _Ticket(self, prompt_tokens, len(requests), self._clock)
         self.num_open += len(requests)
         self.waiting_tokens += prompt_tokens
         try:
@@ -92,19 +95,34 @@ class Admission:
 class _Ticket:
     """One answer that was admitted."""
 
-    def __init__(self, admission: Admission, prompt_tokens: int, num_completions: int) -> None:
+    def __init__(
+        self, admission: Admission, prompt_tokens: int, num_completions: int, clock: Callable[[], float]
+    ) -> None:
         self._admission = admission
+        self._clock = clock
+        self._opened_at_s = clock()
+        self._last_at_s: dict[int, float] = {}  # index of a completion -> when it got its last tokens
         self._waiting_tokens = prompt_tokens
         self._unbegun = set(range(num_completions))
         self.output_tokens = 0
 
     def note(self, index: int, output: RoundOutput) -> None:
         """A completion got this."""
-        self.output_tokens += len(output.token_ids)
+        if output.token_ids:
+            self._note_tokens(index, len(output.token_ids))
         if self._unbegun:
             self._unbegun.discard(index)
             if not self._unbegun:
                 self.begin()
+
+    def _note_tokens(self, index: int, num_tokens: int) -> None:
+        self.output_tokens += num_tokens
+        now_s, last_at_s, metrics = self._clock(), self._last_at_s.get(index), self._admission.metrics
+        if last_at_s is None:
+            metrics.time_to_first_token_s.note(now_s - self._opened_at_s)
+        else:
+            metrics.inter_token_s.note((now_s - last_at_s) / num_tokens, num_tokens)
+        self._last_at_s[index] = now_s
 
     def begin(self) -> None:
         """Its prompts wait no more."""

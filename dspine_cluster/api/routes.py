@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from dspine_cluster.api import errors, sse
 from dspine_cluster.api.admission import Admission
+from dspine_cluster.api.answer_counter import AnswerCounter
 from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
 from dspine_cluster.api.chat import StartedChat, chat_events, whole_chat
@@ -74,6 +75,7 @@ def create_app(
             allow_headers=("*",),
             expose_headers=("Retry-After",),
         )
+    app.add_middleware(AnswerCounter, metrics=admitted.metrics, routes=app.routes)
     install_error_handlers(app)
     add_model_routes(app, model_name, limits)
     add_tokenize_routes(app, tokenizer, model_name, limits)

@@ -86,6 +86,10 @@ class ReplicaLoad:
 IDLE = ReplicaLoad()
 
 
+Metrics = tuple[tuple[str, float], ...]
+"""Everything that a replica counts, by the name of the metric and what it is counted by, since its start."""
+
+
 @dataclass(frozen=True, slots=True)
 class VerifierNews:
     """What a verifier tells for people who look. Nothing is placed by it."""
@@ -94,6 +98,17 @@ class VerifierNews:
     page_usage_ratio: float = 0.0
     attached: tuple[tuple[str, int], ...] = ()
     """Endpoint of each drafter that it is connected to, and the requests that are attached there."""
+    metrics: Metrics = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterNews:
+    """The same of a drafter."""
+
+    metrics: Metrics = ()
+
+
+ReplicaNews = VerifierNews | DrafterNews
 
 
 def coarse(value: float) -> float:
@@ -111,7 +126,7 @@ class ReplicaReport:
     removed: frozenset[PageKey] = frozenset()
     admitted: tuple[str, ...] = ()
     """Uids of the requests that `load` counts for the first time."""
-    news: VerifierNews | None = None
+    news: ReplicaNews | None = None
     """None: nothing new since it was told last."""
 
 
@@ -131,7 +146,7 @@ class ReplicaDelta:
     """Uids of the requests that `load` counts for the first time, so that reservations for them end."""
     is_snapshot: bool = False
     """`added` is everything that is cached; what was known before is void."""
-    news: VerifierNews | None = None
+    news: ReplicaNews | None = None
     """None: what was told last still holds."""
 
     @property

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from dspine_cluster.core.cluster_records import (
     IDLE,
     ClusterEvent,
+    DrafterNews,
     DrafterRecord,
+    Metrics,
     Removal,
     ReplicaDelta,
     ReplicaLoad,
+    ReplicaNews,
     Roster,
     VerifierNews,
     VerifierRecord,
@@ -37,6 +40,7 @@ class VerifierStatus:
     recent: VerifierFigures
     recent_s: float
     """How long `recent` took."""
+    metrics: Metrics = ()
 
     @property
     def tokens_per_s(self) -> float:
@@ -50,6 +54,7 @@ class DrafterStatus:
 
     record: DrafterRecord
     load: ReplicaLoad
+    metrics: Metrics = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class ClusterStatus:
 class _Known:
     record: VerifierRecord | DrafterRecord
     load: ReplicaLoad = IDLE
-    news: VerifierNews | None = None
+    news: ReplicaNews | None = None
     recent: RecentFigures = field(default_factory=lambda: RecentFigures(WINDOW_S))
 
 
@@ -96,7 +101,7 @@ class StatusBoard:
         """As far as is known now."""
         replicas = [self._known[replica_id] for replica_id in sorted(self._known)]
         drafters = [
-            DrafterStatus(known.record, known.load)
+            DrafterStatus(known.record, known.load, (known.news or DrafterNews()).metrics)
             for known in replicas
             if isinstance(known.record, DrafterRecord)
         ]
@@ -119,13 +124,14 @@ class StatusBoard:
         known.load = delta.load
         if delta.news is not None:
             known.news = delta.news
-            known.recent.note(delta.news.figures, now_s)
+            if isinstance(delta.news, VerifierNews):
+                known.recent.note(delta.news.figures, now_s)
 
 
 def _verifier_status(
     record: VerifierRecord, known: _Known, names: dict[str, str], now_s: float
 ) -> VerifierStatus:
-    news = known.news or VerifierNews()
+    news = known.news if isinstance(known.news, VerifierNews) else VerifierNews()
     recent, recent_s = known.recent.recent(now_s)
     return VerifierStatus(
         record=record,
@@ -135,4 +141,5 @@ def _verifier_status(
         total=known.recent.latest,
         recent=recent,
         recent_s=recent_s,
+        metrics=news.metrics,
     )

@@ -20,9 +20,9 @@ from dspine_cluster.core.cluster_records import (
     Removal,
     ReplicaDelta,
     ReplicaLoad,
+    ReplicaNews,
     ReplicaRecord,
     Roster,
-    VerifierNews,
 )
 from dspine_cluster.core.event_log import EventLog
 from dspine_cluster.core.page_hash import PageKey
@@ -63,7 +63,7 @@ class _Known:
     keys: set[PageKey] = field(default_factory=set)
     sequence: int | None = None
     """Of the last delta; None before a snapshot has come."""
-    news: VerifierNews | None = None
+    news: ReplicaNews | None = None
 
     def take(self, delta: ReplicaDelta) -> None:
         if delta.is_snapshot:

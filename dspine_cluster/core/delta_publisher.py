@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dspine_cluster.core.cluster_records import ReplicaDelta, ReplicaLoad, VerifierNews
+from dspine_cluster.core.cluster_records import ReplicaDelta, ReplicaLoad, ReplicaNews
 from dspine_cluster.core.page_hash import PageKey
 
 
@@ -17,7 +17,7 @@ class DeltaPublisher:
         self._sequence = 0
         self._keys: set[PageKey] = set()
         self._last_admitted: tuple[str, ...] = ()
-        self._news: VerifierNews | None = None
+        self._news: ReplicaNews | None = None
         self._next_is_snapshot = True
 
     def restart(self) -> None:
@@ -30,7 +30,7 @@ class DeltaPublisher:
         added: Iterable[PageKey] = (),
         removed: Iterable[PageKey] = (),
         admitted: Iterable[str] = (),
-        news: VerifierNews | None = None,
+        news: ReplicaNews | None = None,
     ) -> ReplicaDelta:
         """The next delta. A key that is both removed and added since the last one is cached."""
         new, gone = set(added), set(removed)

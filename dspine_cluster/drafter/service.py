@@ -10,7 +10,7 @@ import torch
 
 from dspine_cluster.config import DrafterServiceConfig
 from dspine_cluster.core.cache_lifetime import CacheLifetime
-from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport, coarse
+from dspine_cluster.core.cluster_records import DrafterNews, ReplicaLoad, ReplicaReport, coarse
 from dspine_cluster.drafter.load import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
@@ -21,6 +21,8 @@ from dspine_cluster.models.drafter import Drafter
 from dspine_cluster.transport.messages import Hello
 from dspine_cluster.transport.socket import Listener, parse_endpoint
 from dspine_cluster.types import PAGE_TOKENS
+
+_NEWS_PERIOD_S = 1.0
 
 
 class DrafterService:
@@ -44,6 +46,8 @@ class DrafterService:
         )
         self._listeners: list[Listener] = []
         self._cache_lifetime = CacheLifetime()
+        self._told = DrafterNews()
+        self._told_at_s = -inf
 
     @classmethod
     def load(cls, config: DrafterServiceConfig) -> DrafterService:
@@ -101,24 +105,35 @@ class DrafterService:
             running_requests=len(contexts), cache_lifetime_s=coarse(self._cache_lifetime.seconds)
         )
         added, removed = contexts.prefix_events.take()
-        return ReplicaReport(load, frozenset(added), frozenset(removed))
+        return ReplicaReport(load, frozenset(added), frozenset(removed), news=self._news())
+
+    def _news(self) -> DrafterNews | None:
+        """What has changed, unless something was told within the last second."""
+        now_s = time.monotonic()
+        if now_s - self._told_at_s < _NEWS_PERIOD_S:
+            return None
+        news = DrafterNews(tuple(self.stats().items()))
+        if news == self._told:
+            return None
+        self._told, self._told_at_s = news, now_s
+        return news
 
     def stats(self) -> dict[str, float]:
-        """Present figures, and totals since the start."""
+        """Present figures, and totals since the start, by metric name."""
         counters, contexts = self._loop.counters, self._loop.contexts
         return {
-            "num_channels": self._loop.num_channels,
-            "num_requests": len(contexts),
-            "page_usage_ratio": contexts.page_usage_ratio,
-            "cached_pages": contexts.num_cached_pages,
-            "evicted_pages_total": contexts.num_evictions,
-            "cached_tokens_total": counters.num_cached_tokens,
-            "batches_total": counters.num_batches,
-            "blocks_total": counters.num_blocks,
-            "features_total": counters.num_features,
-            "needs_total": counters.num_needs,
-            "busy_total": counters.num_busy,
-            "draft_seconds_total": counters.draft_s,
+            "drafter_channels": self._loop.num_channels,
+            "drafter_requests": len(contexts),
+            "drafter_page_usage_ratio": contexts.page_usage_ratio,
+            "drafter_cached_pages": contexts.num_cached_pages,
+            "drafter_evicted_pages_total": contexts.num_evictions,
+            "drafter_cached_tokens_total": counters.num_cached_tokens,
+            "drafter_batches_total": counters.num_batches,
+            "drafter_blocks_total": counters.num_blocks,
+            "drafter_features_total": counters.num_features,
+            "drafter_needs_total": counters.num_needs,
+            "drafter_busy_total": counters.num_busy,
+            "drafter_draft_seconds_total": counters.draft_s,
         }
 
 

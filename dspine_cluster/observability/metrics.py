@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
+
+from dspine_cluster.observability.catalogue import LENGTHS, ROUND_SECONDS
+from dspine_cluster.observability.histogram import Histogram, histogram_of
 
 
 class RoundCounts(NamedTuple):
@@ -16,6 +20,17 @@ class RoundCounts(NamedTuple):
     num_accepted: int
     """Accepted proposals that became output."""
     num_committed: int
+
+
+class RoundPhase(StrEnum):
+    """A part of a round, over all requests of a pass."""
+
+    DRAFT = "draft"
+    """From asking for drafts to the arrival of those that were waited for."""
+    PLAN = "plan"
+    VERIFY = "verify"
+    """The pass through the target, acceptance included."""
+    COMMIT = "commit"
 
 
 @dataclass(slots=True)
@@ -48,6 +63,11 @@ class VerifierMetrics:
     checkpoints: int = 0
     _accepted_total: Counter[int] = field(default_factory=Counter)
     """Rounds by accepted tokens: cheaper to count than every position of every round."""
+    _committed_total: Counter[int] = field(default_factory=Counter)
+    """Rounds by committed tokens."""
+    _round_seconds: dict[RoundPhase, Histogram] = field(
+        default_factory=lambda: {phase: Histogram(ROUND_SECONDS) for phase in RoundPhase}
+    )
 
     @property
     def verified_tokens_per_position_total(self) -> Counter[int]:
@@ -73,21 +93,29 @@ class VerifierMetrics:
         self.accepted_tokens_total += sum(accepted)
         self.committed_tokens_total += sum(committed)
         self._accepted_total.update(accepted)
+        self._committed_total.update(committed)
+
+    def note_phase(self, phase: RoundPhase, seconds: float) -> None:
+        """A part of a round took so long."""
+        self._round_seconds[phase].note(seconds)
 
     def snapshot(self) -> dict[str, float]:
         """Every figure by name; those that are counted apart carry by what in braces."""
-        figures: dict[str, float] = {}
-        by_position = ("verified_tokens_per_position_total", "accepted_tokens_per_position_total")
-        for name in (*self.__dataclass_fields__, *by_position):
-            value = getattr(self, name)
-            if name.startswith("_"):
-                continue
-            if isinstance(value, Counter):
-                label = "position" if name in by_position else "length"
-                # Copied in one go: the loop's thread may count something new meanwhile.
-                figures |= {f"{name}{{{label}={key}}}": count for key, count in dict(value).items()}
-            else:
-                figures[name] = value
+        figures: dict[str, float] = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if not name.startswith("_") and name != "verify_length_total"
+        }
+        for name in ("verified_tokens_per_position_total", "accepted_tokens_per_position_total"):
+            figures |= {f"{name}{{position={key}}}": count for key, count in getattr(self, name).items()}
+        # Copied in one go: the loop's thread may count something new meanwhile.
+        for name, rounds, bounds in (
+            ("acceptance_length", dict(self._committed_total), LENGTHS[1:]),
+            ("verify_length", dict(self.verify_length_total), LENGTHS[:-1]),
+        ):
+            figures |= histogram_of(rounds, bounds).figures(name)
+        for phase, seconds in self._round_seconds.items():
+            figures |= seconds.figures("round_seconds", {"phase": phase})
         return figures
 
 

@@ -19,7 +19,7 @@ from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
-from dspine_cluster.observability.metrics import VerifierMetrics
+from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest
@@ -91,7 +91,7 @@ class VerifierLoop:
             self.streams, self.metrics, self._eos_token_ids, lambda uid: self._end(uid, keep_state=True)
         )
         self._arrivals = count()
-        self._pacing = Pacing(policy, self.drafters, clock)
+        self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
     def submit(self, uid: int, request: GenerateRequest, grammar: CompiledGrammar | None = None) -> None:
@@ -152,11 +152,16 @@ class VerifierLoop:
             if isinstance(item, BlockPlan)
         ]
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
+        committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
         self._ask_for_drafts(plan)
         self._update_gauges()
         self._passes.logprobs.attach(committed)
         self._deliver(committed)
+        if plan.blocks:
+            self.metrics.note_phase(RoundPhase.PLAN, pass_started_s - started_s)
+            self.metrics.note_phase(RoundPhase.VERIFY, ended_s - pass_started_s)
+            self.metrics.note_phase(RoundPhase.COMMIT, self._clock() - committing_from_s)
         return None
 
     def _plan(self) -> BatchPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from math import inf
 
 from dspine_cluster.core.cluster_records import VerifierNews
@@ -21,12 +22,18 @@ class NewsReport:
         self._told_at_s = -inf
 
     def take(
-        self, metrics: VerifierMetrics, attached: tuple[tuple[str, int], ...], now_s: float
+        self,
+        metrics: VerifierMetrics,
+        attached: tuple[tuple[str, int], ...],
+        now_s: float,
+        stats: Callable[[], Mapping[str, float]] = dict,
     ) -> VerifierNews | None:
         """The news, unless there are none or some were taken within the last second."""
         if now_s - self._told_at_s < _PERIOD_S:
             return None
-        news = VerifierNews(_figures(metrics), round(metrics.page_usage_ratio, 2), attached)
+        news = VerifierNews(
+            _figures(metrics), round(metrics.page_usage_ratio, 2), attached, tuple(stats().items())
+        )
         if news == self._told:
             return None
         self._told, self._told_at_s = news, now_s

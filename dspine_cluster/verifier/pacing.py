@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
+from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
 from dspine_cluster.verifier.drafters import Drafters
 
 Wanted = Sequence[tuple[Session, int]]
@@ -45,10 +46,17 @@ class Pacing:
     fills the gap of the other.
     """
 
-    def __init__(self, policy: VerifyLengthPolicy, drafters: Drafters, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        policy: VerifyLengthPolicy,
+        drafters: Drafters,
+        clock: Callable[[], float],
+        metrics: VerifierMetrics,
+    ) -> None:
         self._policy = policy
         self._drafters = drafters
         self._clock = clock
+        self._metrics = metrics
         self._groups = (_Group(), _Group())  # the second has members only while halves take turns
         self._running: _Group | None = None  # whose round the present pass holds
         self._num_passes = 0
@@ -141,4 +149,5 @@ class Pacing:
             if group.asked.pass_number == self._num_passes:
                 draft_s = max(draft_s, self._clock() - group.asked.at_s)
             self._policy.note_drafts(group.asked.num_blocks, draft_s)
+            self._metrics.note_phase(RoundPhase.DRAFT, draft_s)
         group.asked = None

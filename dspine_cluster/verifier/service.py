@@ -162,7 +162,9 @@ class VerifierService:
         self._check_runs()
         load, admitted = self._load_report.take()
         added, removed = self._loop.prefix_events.take()
-        news = self._news_report.take(self._loop.metrics, self._loop.drafters.attached, time.monotonic())
+        news = self._news_report.take(
+            self._loop.metrics, self._loop.drafters.attached, time.monotonic(), self.stats
+        )
         return ReplicaReport(load, frozenset(added), frozenset(removed), admitted, news)
 
     def stats(self) -> dict[str, float]:

@@ -14,10 +14,11 @@ import torch
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DrafterServiceConfig, parse_config
-from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport
+from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.drafter.service import DrafterService, num_pool_pages
 from dspine_cluster.errors import ChannelClosedError, ChannelError, ConfigError, EngineStoppedError
 from dspine_cluster.models.drafter_weights import read_drafter_config
+from dspine_cluster.observability import catalogue
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Close, Message, Need, Open, Opened, Proposals, join_keys
 from dspine_cluster.transport.socket import connect, parse_endpoint
@@ -89,10 +90,14 @@ def test_each_endpoint_answers_drafts(start: Callable[[], DrafterService], numbe
     assert isinstance(proposals, Proposals)
     assert_proposals(proposals, 0, drafter, block, item_of(block, 1))
     stats = service.stats()
-    assert (stats["num_channels"], stats["num_requests"], stats["blocks_total"]) == (1, 1, 1)
-    assert 0.0 < stats["page_usage_ratio"] < 0.1
+    assert (stats["drafter_channels"], stats["drafter_requests"], stats["drafter_blocks_total"]) == (1, 1, 1)
+    assert 0.0 < stats["drafter_page_usage_ratio"] < 0.1
     service.check_health()
     channel.close()
+
+
+def test_the_catalogue_has_exactly_the_figures_of_a_drafter(start: Callable[[], DrafterService]) -> None:
+    assert set(start().stats()) == {name for metric in catalogue.DRAFTER for name in metric.figure_names}
 
 
 def test_many_verifiers_are_served_at_the_same_time(start: Callable[[], DrafterService]) -> None:
@@ -121,7 +126,7 @@ def test_many_verifiers_are_served_at_the_same_time(start: Callable[[], DrafterS
     for thread in threads:
         thread.join()
     assert failures == []
-    assert service.stats()["blocks_total"] == 30
+    assert service.stats()["drafter_blocks_total"] == 30
 
 
 def test_stopping_ends_channels_and_health_and_frees_the_endpoints(
@@ -212,7 +217,7 @@ def test_impossible_configurations_are_refused_by_key(changes: dict[str, object]
 
 def test_a_report_tells_open_requests_and_an_end(start: Callable[[], DrafterService]) -> None:
     service = start()
-    assert service.take_report() == ReplicaReport(ReplicaLoad())
+    assert service.take_report().load == ReplicaLoad()
     channel = open_channel(service.endpoints[0])
     block = random_block(small_config(), 50)
     ask(channel, Open(1, join_keys(KEYS)), features_of(block, 1, 0, 50), draft_of([item_of(block, 1)]))

@@ -34,7 +34,8 @@ def test_drafted_rounds_are_counted_by_verify_length() -> None:
         )
     figures = metrics.snapshot()
     assert (figures["rounds_total"], figures["drafted_rounds_total"]) == (4, 3)
-    assert (figures["verify_length_total{length=3}"], figures["verify_length_total{length=0}"]) == (2, 1)
+    assert (figures["verify_length_bucket{le=0.0}"], figures["verify_length_bucket{le=3.0}"]) == (1, 3)
+    assert (figures["verify_length_sum"], figures["verify_length_count"]) == (6, 3)
 
 
 @pytest.fixture

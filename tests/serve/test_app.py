@@ -107,9 +107,9 @@ def test_the_drafter_runs_in_another_process_than_the_verifier(application: Appl
 
 
 def test_rounds_go_over_a_socket_between_drafter_and_verifier(application: Application) -> None:
-    blocks = application.stats("Drafter")["blocks_total"]
+    blocks = application.stats("Drafter")["drafter_blocks_total"]
     assert checked_proposals(application) > 0
-    assert application.stats("Drafter")["blocks_total"] > blocks
+    assert application.stats("Drafter")["drafter_blocks_total"] > blocks
     [drafter] = application.pids("Drafter")
     paths = connected_unix_sockets(drafter)
     [path] = [path for path in paths if Path(path).name.startswith("drafter-")]

@@ -107,8 +107,8 @@ class Pair:
         """Await that neither side holds anything."""
         await until(lambda: self.num_requests == 0)
         assert self.verifier.stats()["page_usage_ratio"] == 0.0
-        await until(lambda: self.drafter.stats()["num_requests"] == 0)
-        assert self.drafter.stats()["page_usage_ratio"] == 0.0
+        await until(lambda: self.drafter.stats()["drafter_requests"] == 0)
+        assert self.drafter.stats()["drafter_page_usage_ratio"] == 0.0
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

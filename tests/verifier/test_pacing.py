@@ -19,6 +19,7 @@ from dspine_cluster.core.verify_length import (
     VerifyLengthPolicy,
 )
 from dspine_cluster.models.target import TargetModel
+from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.transport.messages import Draft, Message
 from dspine_cluster.verifier.attachments import Fallback
 from dspine_cluster.verifier.drafters import Drafters
@@ -241,7 +242,7 @@ def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: 
     harness = LoopHarness(target)
     drafters = harness.loop.drafters
     drafters.__class__ = Outstanding
-    pacing = Pacing(policy, drafters, harness.clock)
+    pacing = Pacing(policy, drafters, harness.clock, VerifierMetrics())
     first, second, joining = (Session(uid, make_request([1, 2, 3]), arrival=uid) for uid in range(3))
     pacing.ask([], [(first, 5), (second, 5)], [])
     assert pacing.ready([first, second]) == [first]

@@ -20,11 +20,13 @@ import torch
 
 from dspine_cluster import miniature
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig
-from dspine_cluster.core.cluster_records import ReplicaLoad, ReplicaReport
+from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import page_keys, verifier_root
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.identity import make_hello
 from dspine_cluster.models.folder import load_tokenizer
+from dspine_cluster.observability import catalogue
+from dspine_cluster.observability.series import parse_series
 from dspine_cluster.transport.messages import PROTOCOL_VERSION
 from dspine_cluster.transport.socket import Listener, parse_endpoint
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
@@ -296,9 +298,19 @@ async def test_without_drafter_the_service_decodes_plainly_and_counts_no_fallbac
     assert stats["rounds_total"] == 7
 
 
+async def test_the_catalogue_has_exactly_the_figures_of_a_verifier() -> None:
+    config = replace(CONFIG, drafting=DraftingConfig(verify="dynamic"))
+    with running(load_verifier(config), config) as service:
+        await collect(service, make_request(max_tokens=8))
+        told = {parse_series(figure)[0] for figure in service.stats()}
+    # No proposal was verified.
+    told |= {"verified_tokens_per_position_total", "accepted_tokens_per_position_total"}
+    assert told == {name for metric in catalogue.VERIFIER for name in metric.figure_names}
+
+
 async def test_restorable_prefixes_are_reported_once_as_they_come(loaded: LoadedVerifier) -> None:
     with running(loaded) as service:
-        assert service.take_report() == ReplicaReport(ReplicaLoad())
+        assert service.take_report().load == ReplicaLoad()
         request = make_request("Tell me a story. " * 40, max_tokens=4)
         first, second = await collect(service, request), await collect(service, request)
         report, later = service.take_report(), service.take_report()
