@@ -13,6 +13,7 @@ from threading import Event
 
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from dspine_cluster.api.status_routes import StatusBody
 from dspine_serve.app import build
@@ -82,6 +83,17 @@ def test_curl_gets_a_chat_answer(application: Application) -> None:
 
 def test_health_answers_while_a_verifier_lives(application: Application) -> None:
     assert application.http.get("/health").status_code == 200
+
+
+def test_metrics_tell_of_ingress_verifier_and_drafter(application: Application) -> None:
+    stream_text(application.openai, "What is 2 + 4?", max_tokens=24)
+
+    def counted() -> dict[str, float]:
+        families = text_string_to_metric_families(application.http.get("/metrics").text)
+        return {sample.name: sample.value for family in families for sample in family.samples}
+
+    told = ("time_to_first_token_seconds_count", "committed_tokens_total", "drafter_channels")
+    wait_until(lambda: all(counted().get(f"dspine_{name}", 0.0) > 0 for name in told))
 
 
 def test_errors_of_the_served_application_have_openai_shape(application: Application) -> None:
