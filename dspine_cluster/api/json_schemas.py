@@ -13,7 +13,8 @@ _MAX_CHARS = 1 << 16
 _MAX_DEPTH = 32
 _MAX_MULTIPLE = 1000
 _MAX_REPEATS = 1000
-_REPEATS = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
+_MAX_GROUP_REPEATS = 10_000
+_REPEATS = re.compile(r"(\)\s*)?\{\s*([0-9]+)\s*(?:,\s*([0-9]*)\s*)?\}")
 _TWO_DIGITS = re.compile(r"(?<!\\)((?:\\\\)*)\\x([0-9a-fA-F]{2})")
 _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _LEAP_YEAR = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
@@ -113,10 +114,20 @@ def _with_calendar(schema: Any, param: str) -> Any:
 
 
 def check_repeats(pattern: str, param: str) -> None:
-    """Refuses counts in braces that would make masks slow."""
-    counts = [int(count) for match in _REPEATS.finditer(pattern) for count in match.groups() if count]
-    if any(count > _MAX_REPEATS for count in counts):
-        raise _refused(param, f"nothing may be repeated more than {_MAX_REPEATS} times")
+    """Refuses counts in braces that would make grammars large. Groups count as if each that repeats held the others."""
+    of_groups = of_others = 1
+    for group, *counts in (match.groups() for match in _REPEATS.finditer(pattern)):
+        # Compared by length first: Python reads no integers of thousands of digits.
+        digits = [count.lstrip("0") or "0" for count in counts if count]
+        if any(len(count) > 4 or int(count) > _MAX_REPEATS for count in digits):
+            raise _refused(param, f"nothing may be repeated more than {_MAX_REPEATS} times")
+        most = max(1, *map(int, digits))
+        if group:
+            of_groups *= most
+        else:
+            of_others = max(of_others, most)
+        if of_groups * of_others > _MAX_GROUP_REPEATS:
+            raise _refused(param, f"counts of groups may multiply to {_MAX_GROUP_REPEATS} at most")
 
 
 def _parts(schema: Any, path: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
