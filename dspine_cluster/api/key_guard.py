@@ -31,7 +31,11 @@ class KeyGuard:
             await self._app(scope, receive, send)
             return
         scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        caller = self._keys.find(key.strip()) if scheme.lower() == "bearer" else None
+        key = key.strip()
+        # Headers are read as Latin-1, and most clients write UTF-8.
+        readings = (key, key.encode("latin-1").decode(errors="replace"))
+        known = [caller for reading in readings if (caller := self._keys.find(reading))]
+        caller = known[0] if known and scheme.lower() == "bearer" else None
         if caller is None or caller.limiter is None:
             await _unauthorized(given=bool(key)).response()(scope, receive, send)
             return

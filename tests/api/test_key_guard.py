@@ -49,6 +49,14 @@ async def test_without_a_known_key_the_answer_is_401_in_openai_shape(key: str) -
     assert not generator.requests
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+async def test_a_key_may_have_letters_beyond_ascii(encoding: str) -> None:
+    key = "schlüssel-0123456789"
+    async with client_of(FakeGenerator(), HttpConfig(api_keys=(ApiKeyConfig("one", key),))) as client:
+        answer = await client.get("/v1/models", headers={b"Authorization": b"Bearer " + key.encode(encoding)})
+    assert answer.status_code == 200
+
+
 async def test_health_needs_no_key() -> None:
     async with client_of(FakeGenerator(), keyed()) as client:
         assert (await client.get("/health")).status_code == 200
