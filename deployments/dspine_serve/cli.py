@@ -13,8 +13,6 @@ from dspine_cluster.command import run_command
 
 __all__ = ["app", "main"]
 
-console = Console(highlight=False, soft_wrap=True)
-
 Revision = Annotated[str | None, typer.Option(help="Commit hash, required for a Hub id.")]
 
 
@@ -74,7 +72,7 @@ def serve(
     )
     args = app_args(options, torch.cuda.device_count())
     try:
-        serve_until_stopped(args, Place(host, port, ray_address, log_level.upper()), console.print)
+        serve_until_stopped(args, Place(host, port, ray_address, log_level.upper()), _console().print)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -90,7 +88,7 @@ def status(
     """Show replicas, pairs, requests, throughput and acceptance of a server."""
     from dspine_serve.status import show_status, watch_status
 
-    (watch_status if watch else show_status)(console, url, api_key)
+    (watch_status if watch else show_status)(_console(), url, api_key)
 
 
 @app.command()
@@ -107,7 +105,12 @@ def config(
     table = Table("setting", "default", "unit", "meaning", box=None, pad_edge=False)
     for setting in settings:
         table.add_row(f"[bold]{setting.key}[/]", setting.default, setting.unit, setting.meaning)
-    console.print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    """As wide as the terminal is now."""
+    return Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -85,7 +85,8 @@ class LocalCluster:
         serve.run(build(args), name=_APP, route_prefix="/")
 
     def wait_until_whole(self, timeout_s: float = 240.0) -> None:
-        """Wait until every worker's verifier and drafter run and have found each other.
+        """Wait until every worker's verifier and drafter run and have found each other. Workers that have ended are
+        replaced: Ray ends a node whose agent does not start in time, as on a machine with much other work.
 
         Raises:
             TimeoutError: they have not.
@@ -93,6 +94,10 @@ class LocalCluster:
         wait_until(self._is_whole, timeout_s)
 
     def _is_whole(self) -> bool:
+        for node in list(self._cluster.worker_nodes):
+            if node.all_processes["raylet"][0].process.poll() is not None:
+                self.remove_worker(node.node_id)
+                self.add_worker()
         num_workers = len(self._cluster.worker_nodes)
         nodes = {node.node_id for node in self._cluster.worker_nodes}
         for deployment in ("Verifier", "Drafter"):
