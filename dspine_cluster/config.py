@@ -18,14 +18,15 @@ from dspine_cluster.types import MAX_PROPOSALS
 
 T = TypeVar("T")
 
-_STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+"""Of every configuration dataclass: unknown keys are refused, and docstrings are the meanings that are listed."""
 
 
 @dataclass(frozen=True)
 class ModelSource:
     """Where a model comes from: a local folder, a Hub id with a pinned revision, or a name of the built-in pair."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     revision: str | None = None
@@ -36,7 +37,7 @@ class ModelSource:
 class EngineConfig:
     """Sizes and limits of one verifier's engine."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of weights and activations: `float32`, or `bfloat16` on GPUs."""
@@ -63,23 +64,23 @@ class EngineConfig:
     what is free."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             self.prefill_chunk_tokens > 0 and self.prefill_chunk_tokens % 64 == 0,
             "prefill_chunk_tokens",
             "be a positive multiple of 64",
         )
-        _require(self.max_model_len_tokens >= 16, "max_model_len_tokens", "be at least 16")
-        _require(self.max_running_requests >= 1, "max_running_requests", "be at least 1")
-        _require(self.max_waiting_requests >= 1, "max_waiting_requests", "be at least 1")
-        _require(
+        require(self.max_model_len_tokens >= 16, "max_model_len_tokens", "be at least 16")
+        require(self.max_running_requests >= 1, "max_running_requests", "be at least 1")
+        require(self.max_waiting_requests >= 1, "max_waiting_requests", "be at least 1")
+        require(
             self.max_batch_tokens >= self.max_running_requests + 64,
             "max_batch_tokens",
             "hold an anchor of every running request and a prefill chunk of 64",
         )
-        _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
-        _require((self.checkpoint_bytes or 0) >= 0, "checkpoint_bytes", "not be negative")
+        require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
+        require((self.checkpoint_bytes or 0) >= 0, "checkpoint_bytes", "not be negative")
         if self.pool_tokens is not None:
-            _require(
+            require(
                 self.pool_tokens >= self.max_model_len_tokens + 16,
                 "pool_tokens",
                 "hold at least one request of max_model_len_tokens and a block of 16",
@@ -90,7 +91,7 @@ class EngineConfig:
 class DraftingConfig:
     """How a verifier uses its drafters."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     verify: str = "dynamic"
     """`dynamic` drafts and verifies as much as makes tokens come faster; `fixed:K` checks up to K proposals of every
@@ -111,19 +112,19 @@ class DraftingConfig:
 
     def __post_init__(self) -> None:
         parse_verify(self.verify)
-        _require(1.0 <= self.late_factor < inf, "late_factor", "be at least 1 and finite")
-        _require(0.0 < self.first_deadline_s < inf, "first_deadline_s", "be positive and finite")
-        _require(0.0 <= self.breaker_rest_s < inf, "breaker_rest_s", "be finite and not negative")
-        _require(self.breaker_failures >= 1, "breaker_failures", "be at least 1")
-        _require(self.attach_tokens >= 16, "attach_tokens", "be at least 16")
-        _require(self.repair_bytes_per_step >= 1, "repair_bytes_per_step", "be positive")
+        require(1.0 <= self.late_factor < inf, "late_factor", "be at least 1 and finite")
+        require(0.0 < self.first_deadline_s < inf, "first_deadline_s", "be positive and finite")
+        require(0.0 <= self.breaker_rest_s < inf, "breaker_rest_s", "be finite and not negative")
+        require(self.breaker_failures >= 1, "breaker_failures", "be at least 1")
+        require(self.attach_tokens >= 16, "attach_tokens", "be at least 16")
+        require(self.repair_bytes_per_step >= 1, "repair_bytes_per_step", "be positive")
 
 
 @dataclass(frozen=True)
 class VerifierConfig:
     """One verifier replica."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     target: ModelSource = ModelSource("miniature")
     drafter: ModelSource = ModelSource("miniature-dspine")
@@ -138,7 +139,7 @@ class VerifierConfig:
 class DrafterServiceConfig:
     """One drafter replica."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     target: ModelSource = ModelSource("miniature")
     """Its embedding and head are used, and its fingerprint is announced."""
@@ -162,16 +163,16 @@ class DrafterServiceConfig:
     """Seconds without progress after which the replica counts as unhealthy."""
 
     def __post_init__(self) -> None:
-        _require(len(self.endpoints) > 0, "endpoints", "name at least one endpoint")
-        _require(self.max_context_tokens >= 16, "max_context_tokens", "be at least 16")
-        _require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
-        _require(self.max_batch_blocks >= 1, "max_batch_blocks", "be at least 1")
-        _require(
+        require(len(self.endpoints) > 0, "endpoints", "name at least one endpoint")
+        require(self.max_context_tokens >= 16, "max_context_tokens", "be at least 16")
+        require(0.0 < self.memory_fraction <= 1.0, "memory_fraction", "be in (0, 1]")
+        require(self.max_batch_blocks >= 1, "max_batch_blocks", "be at least 1")
+        require(
             self.max_queued_blocks >= self.max_batch_blocks,
             "max_queued_blocks",
             "be at least max_batch_blocks",
         )
-        _require(self.stall_s > 0.0, "stall_s", "be positive")
+        require(self.stall_s > 0.0, "stall_s", "be positive")
 
 
 def parse_config(kind: type[T], values: Mapping[str, Any]) -> T:
@@ -215,6 +216,11 @@ def limit_threads() -> None:
         torch.set_num_threads(1)
 
 
-def _require(condition: bool, key: str, rule: str) -> None:
+def require(condition: bool, key: str, rule: str) -> None:
+    """Refuse a configuration whose `key` breaks a rule, told as what it must do.
+
+    Raises:
+        ConfigError: the condition does not hold.
+    """
     if not condition:
         raise ConfigError(f"{key} must {rule}")

@@ -10,16 +10,14 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from dspine_cluster.errors import ConfigError
-
-_STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+from dspine_cluster.config import STRICT, require
 
 
 @dataclass(frozen=True)
 class ApiKeyConfig:
     """One API key and what it allows. None does not limit."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     """Letters, digits, `.`, `_` and `-`. It parts cached prefixes and queues, and is what logs may tell."""
@@ -37,23 +35,23 @@ class ApiKeyConfig:
     """Share cached prefixes with the other keys that do."""
 
     def __post_init__(self) -> None:
-        _require(re.fullmatch(r"[\w.-]{1,64}", self.name, re.ASCII) is not None, "name", "be a short word")
-        _require((self.key is None) != (self.sha256 is None), "key", "be given, or else sha256")
-        _require(self.key is None or len(self.key) >= 16, "key", "have at least 16 characters")
-        _require(
+        require(re.fullmatch(r"[\w.-]{1,64}", self.name, re.ASCII) is not None, "name", "be a short word")
+        require((self.key is None) != (self.sha256 is None), "key", "be given, or else sha256")
+        require(self.key is None or len(self.key) >= 16, "key", "have at least 16 characters")
+        require(
             self.sha256 is None or re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256) is not None,
             "sha256",
             "have 64 hex digits",
         )
         for name in ("requests_per_minute", "tokens_per_minute"):
             value = getattr(self, name)
-            _require(value is None or 0.0 < value < inf, name, "be positive and finite")
-        _require(
+            require(value is None or 0.0 < value < inf, name, "be positive and finite")
+        require(
             self.max_concurrent_requests is None or self.max_concurrent_requests >= 1,
             "max_concurrent_requests",
             "be at least 1",
         )
-        _require(0.001 <= self.share <= 1000.0, "share", "be in [0.001, 1000]")
+        require(0.001 <= self.share <= 1000.0, "share", "be in [0.001, 1000]")
 
     @property
     def digest(self) -> str:
@@ -65,7 +63,7 @@ class ApiKeyConfig:
 class HttpConfig:
     """Who may ask an ingress for what, and how it answers."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     api_keys: tuple[ApiKeyConfig, ...] = ()
     """Each `{name: ..., key: ...}`, or `sha256` of the key in place of `key`, and what it allows:
@@ -85,12 +83,7 @@ class HttpConfig:
     """Web pages of these origins, such as `https://chat.example.com` or `*`, may call the interface."""
 
     def __post_init__(self) -> None:
-        _require(self.max_open_requests >= 1, "max_open_requests", "be at least 1")
-        _require(self.max_waiting_tokens >= 1, "max_waiting_tokens", "be at least 1")
-        _require(0.0 < self.body_timeout_s < inf, "body_timeout_s", "be positive and finite")
-        _require(0.0 < self.keep_alive_s < inf, "keep_alive_s", "be positive and finite")
-
-
-def _require(condition: bool, key: str, rule: str) -> None:
-    if not condition:
-        raise ConfigError(f"{key} must {rule}")
+        require(self.max_open_requests >= 1, "max_open_requests", "be at least 1")
+        require(self.max_waiting_tokens >= 1, "max_waiting_tokens", "be at least 1")
+        require(0.0 < self.body_timeout_s < inf, "body_timeout_s", "be positive and finite")
+        require(0.0 < self.keep_alive_s < inf, "keep_alive_s", "be positive and finite")

@@ -9,21 +9,19 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import ConfigDict
 
-from dspine_cluster.config import parse_config, parse_verify
+from dspine_cluster.config import STRICT, parse_config, parse_verify
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.sim.cost_fit import read_costs
 from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.verifier import VerifierLimits
 
-_STRICT = ConfigDict(extra="forbid")
-
 
 @dataclass(frozen=True)
 class Objective:
     """What a request must get, both."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     ttft_s: float = 2.0
     """Time to the first token."""
@@ -37,7 +35,7 @@ class Objective:
 class Burst:
     """A time with more load."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     at_s: float
     for_s: float
@@ -48,7 +46,7 @@ class Burst:
 class LoadConfig:
     """When conversations start: a Poisson process whose rate follows the day and bursts."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     conversations_per_s: float
     amplitude: float = 0.0
@@ -65,7 +63,7 @@ class LoadConfig:
 class Kind:
     """A kind of text, in its own conversations."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     acceptance: float
@@ -83,7 +81,7 @@ class Kind:
 class ConversationConfig:
     """Lengths are medians of log-normal distributions."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     mean_turns: float = 4.0
     median_gap_s: float = 15.0
@@ -102,7 +100,7 @@ class ConversationConfig:
 class ReplicaConfig:
     """What replicas are like."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     verify: str = "dynamic"
     limits: VerifierLimits = field(default_factory=lambda: VerifierLimits(max_verify_length=15))
@@ -126,7 +124,7 @@ class ReplicaConfig:
 class Loss:
     """At one moment this many verifiers are lost."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     at_s: float
     verifiers: int
@@ -136,7 +134,7 @@ class Loss:
 class ServeRival:
     """Values to try for Serve's default policy, one parameter after the other; the first is where the search starts."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     target_ongoing_requests: tuple[float, ...] = (16, 8, 12, 20, 24, 32)
     drafters_per_verifier: tuple[float, ...] = (0.25, 0.15, 0.5)
@@ -148,7 +146,7 @@ class ServeRival:
 class FixedRival:
     """Values to try for constant numbers of replicas."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     verifiers: tuple[int, ...] = (6, 3, 4, 5, 7, 8, 10, 12)
     drafters_per_verifier: tuple[float, ...] = (0.25, 0.15, 0.5)
@@ -158,7 +156,7 @@ class FixedRival:
 class Scenario:
     """One simulated time of one fleet."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
     duration_s: float
