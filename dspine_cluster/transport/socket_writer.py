@@ -44,6 +44,8 @@ class SocketWriter:
         self._lock = threading.Lock()
         """Guards the socket's writing side and the frame that is being written."""
         self._writing: list[Buffer] = []
+        self._writing_bytes = 0
+        """How much of the queued bytes is being written."""
         self._count_lock = threading.Lock()
         """Guards the two counts below."""
         self._max_credit_bytes = self._credit_bytes = credit_bytes
@@ -57,7 +59,7 @@ class SocketWriter:
 
     @property
     def queued_bytes(self) -> int:
-        """Of rounds that wait."""
+        """Of rounds that wait or are being written."""
         return self._queued_bytes
 
     def queue_features(self, message: Features | FeatureBatch, *, is_bulk: bool) -> bool:
@@ -161,14 +163,14 @@ class SocketWriter:
     def _start_next(self) -> bool:
         """Make the next frames those that are being written: some rounds together, or one fragment of bulk."""
         self._writing = []
-        queued_bytes = 0
+        if self._writing_bytes:
+            with self._count_lock:
+                self._queued_bytes -= self._writing_bytes
+            self._writing_bytes = 0
         while self._rounds and len(self._writing) < _MAX_BUFFERS:
             outgoing = self._rounds.popleft()
             self._writing += outgoing.buffers
-            queued_bytes += outgoing.queued_bytes
-        if queued_bytes:
-            with self._count_lock:
-                self._queued_bytes -= queued_bytes
+            self._writing_bytes += outgoing.queued_bytes
         if not self._writing and self._bulk:
             self._writing += self._bulk.popleft().buffers
         return bool(self._writing)
