@@ -100,6 +100,15 @@ class Attachment:
     refusal: Fallback | None = None
     asked_round: int = -1
     """The last round whose draft was asked for; -1 before the first."""
+    num_prompt: int = field(init=False)
+    sampling: SamplingParams = field(init=False)
+    needs_distributions: bool = field(init=False)
+    """Whether proposals are of use only with the distributions that they were drawn from."""
+
+    def __post_init__(self) -> None:
+        self.num_prompt = self.session.num_prompt
+        self.sampling = self.session.request.sampling
+        self.needs_distributions = not self.sampling.is_greedy and self.sampling.seed is None
 
     @property
     def is_outstanding(self) -> bool:
@@ -118,15 +127,16 @@ class Attachment:
             return 0
         return max(0, self.session.anchor_position - self.max_context_tokens)
 
-    def note_asked(self, now_s: float) -> None:
-        """The draft of the session's present round is asked for now."""
+    def note_asked(self, now_s: float) -> int:
+        """The draft of the session's present round, whose number is returned, is asked for now."""
         session, asked_at_s = self.session, self.asked_at_s
-        self.asked_round = session.round
-        asked_at_s[session.round] = now_s
+        self.asked_round = number = session.round
+        asked_at_s[number] = now_s
         if len(asked_at_s) > _REMEMBERED_ASKS:
             del asked_at_s[next(iter(asked_at_s))]
         self.block = self.refusal = None
         self.link.awaited[session.uid] = self
+        return number
 
     def note_block(self, block: DraftedBlock) -> None:
         """The draft of the present round has come."""
@@ -144,52 +154,62 @@ class Attachment:
             self.sent.add(start, end)
         self.max_context_tokens = message.max_context_tokens
 
+    def has_all_before(self, position: int) -> bool:
+        """Whether the drafter lacks no features of positions that it would keep for an anchor at `position`."""
+        sent, kept = self.sent, self.max_context_tokens
+        if len(sent.ends) != 1 or sent.ends[0] != position:
+            return False
+        return not sent.starts[0] or (kept is not None and sent.starts[0] <= position - kept)
+
     def has(self, start: int, end: int) -> bool:
         """Whether the features of positions start .. end - 1 have been sent, or need not be."""
         return self.sent.covers(start, end)
 
+    def reason_not_asked(self, now_s: float, plain_step_s: float) -> Fallback:
+        """Why the draft for the present anchor was not asked for, although the drafter can be reached."""
+        if not self.has(self.fresh_start, self.session.anchor_position):
+            return Fallback.CREDITS
+        is_late = now_s - self.opened_at_s >= self.link.pace.deadline_s(plain_step_s)
+        return Fallback.LATE if is_late and not self.is_answered else Fallback.JOINING
 
-def draft_of(wanted: Sequence[tuple[Session, int]]) -> Draft:
-    """Ask for that many proposals after each session's anchor."""
-    sessions = [session for session, _ in wanted]
-    samplings = [session.request.sampling for session in sessions]
+
+def draft_of(asked: Sequence[tuple[Attachment, int]]) -> Draft:
+    """Ask for that many proposals after the anchor of each attached session."""
+    attachments = [attachment for attachment, _ in asked]
+    sessions = [attachment.session for attachment in attachments]
+    lengths = [len(session.tokens) for session in sessions]
+    samplings = [attachment.sampling for attachment in attachments]
     return Draft.of(
         uids=[session.uid for session in sessions],
         rounds=[session.round for session in sessions],
         anchors=[session.tokens[-1] for session in sessions],
-        positions=[len(session.tokens) - 1 for session in sessions],
-        num_proposals=[num_proposals for _, num_proposals in wanted],
-        output_indices=[session.num_output for session in sessions],
+        positions=[length - 1 for length in lengths],
+        num_proposals=[num_proposals for _, num_proposals in asked],
+        output_indices=[length - own.num_prompt for length, own in zip(lengths, attachments, strict=True)],
         seeds=[sampling.seed for sampling in samplings],
         temperatures=[sampling.temperature for sampling in samplings],
     )
 
 
 def read_blocks(
-    message: Proposals, rows: Sequence[int], samplings: Sequence[SamplingParams], vocab_size: int
+    message: Proposals, present: Sequence[tuple[int, bool]], vocab_size: int
 ) -> list[DraftedBlock]:
-    """Some rows of `message`, each with its request's sampling, checked: what a drafter says must never bring the
-    verifier down.
+    """Some rows of `message`, each with whether its request needs the distributions, checked: what a drafter says must
+    never bring the verifier down.
 
     Raises:
         ChannelError: one of the rows cannot be used.
     """
-    tokens = message.tokens
-    for ids in (tokens, message.candidates):
-        if ids is not None and ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
+    for ids in (message.tokens, message.candidates):
+        # As unsigned numbers, negative ones are too large as well.
+        if ids is not None and ids.size and int(ids.view(np.uint32).max()) >= vocab_size:
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
-    sampled = [
-        row
-        for row, sampling in zip(rows, samplings, strict=True)
-        if not sampling.is_greedy and sampling.seed is None
-    ]
-    drawn_from: dict[int, tuple[Int32Array, Float32Array]] = {}
-    if sampled:
-        drawn_from = dict(zip(sampled, _distributions(message, sampled), strict=True))
-    token_lists, confidences = tokens.tolist(), message.confidence.tolist()
+    sampled = [row for row, needs_distributions in present if needs_distributions]
+    drawn_from = _distributions(message, sampled) if sampled else iter(())
+    token_lists, confidences = message.tokens.tolist(), message.confidence.tolist()
     blocks = []
-    for row in rows:
-        candidates, probs = drawn_from.get(row, _CERTAIN)
+    for row, needs_distributions in present:
+        candidates, probs = next(drawn_from) if needs_distributions else _CERTAIN
         blocks.append(DraftedBlock(token_lists[row], candidates, probs, confidences[row]))
     return blocks
 
@@ -198,10 +218,12 @@ def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[In
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
     if message.candidates is None or message.probs is None:
         raise ChannelError("proposals for a sampled request came without their distribution")
-    tokens, candidates, probs = (x[rows] for x in (message.tokens, message.candidates, message.probs))
-    ones = np.ones(probs.shape[-1], np.float32)  # products with it sum up much faster than short sums do
-    drawn = (probs * (candidates == tokens[..., None])) @ ones  # [num_rows, num_proposals]
-    if not ((drawn > 0.0).all() and (np.abs(probs @ ones - 1.0) < _MAX_MASS_ERROR).all()):
+    tokens, candidates, probs = (x.take(rows, 0) for x in (message.tokens, message.candidates, message.probs))
+    shape = (tokens.size, probs.shape[-1])
+    ones = np.ones(shape[1], np.float32)  # products with it sum up much faster than short sums do
+    drawn = (probs * (candidates == tokens[..., None])).reshape(shape) @ ones  # [num_rows * num_proposals]
+    mass = probs.reshape(shape) @ ones
+    if not ((drawn > 0.0).all() and (np.abs(mass - 1.0) < _MAX_MASS_ERROR).all()):
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )

@@ -112,7 +112,7 @@ class Drafters:
             pending, num_sent = self._ask(pending, attached)
             num_asked += num_sent
         for session in prefilling:
-            attachment = self._attach(session, self._clock())
+            attachment = self._links.usable_attachment_of(session, self._clock()) or self._attach(session)
             if attachment is not None:
                 self._send(attachment, self._sender.send_rest)
         for attachment in attached:
@@ -131,11 +131,12 @@ class Drafters:
     def blocks_of(self, sessions: Sequence[Session]) -> dict[int, DraftedBlock]:
         """The blocks drafted for the sessions' present anchors, as far as they have come, by uid."""
         blocks = {}
+        find = self._links.attachments.get
         for session in sessions:
-            attachment = self._links.attachment_of(session)
-            if attachment is None or attachment.asked_round != session.round:
+            attachment = find(session.uid)
+            if attachment is None or attachment.block is None:
                 continue
-            if attachment.block is not None:
+            if attachment.asked_round == session.round:
                 blocks[session.uid] = attachment.block
         return blocks
 
@@ -151,10 +152,13 @@ class Drafters:
         now = self._clock()
         found = {}
         for link in self._links.all:
+            if not link.awaited:
+                continue
             deadline_s = link.pace.deadline_s(self.plain_step_s)
             for uid, attachment in link.awaited.items():
-                late_at_s = attachment.asked_at_s[attachment.asked_round] + deadline_s
-                if now < late_at_s and attachment.asked_round == attachment.session.round:
+                number = attachment.asked_round
+                late_at_s = attachment.asked_at_s[number] + deadline_s
+                if now < late_at_s and number == attachment.session.round:
                     found[uid] = late_at_s
         return found
 
@@ -182,13 +186,13 @@ class Drafters:
         """Let go of all drafters."""
         self.retain([])
 
-    def _attach(self, session: Session, now_s: float) -> Attachment | None:
-        """The session's attachment at a drafter that is not resting, made if this step has not sent enough already."""
-        attachment = self._links.usable_attachment_of(session, now_s)
-        if attachment is None and self._sender.budget_bytes > 0:
-            attachment = self._links.attach(session)
-            if attachment is not None:
-                self._sender.spend(attachment.num_keys * KEY_BYTES)
+    def _attach(self, session: Session) -> Attachment | None:
+        """Attach a session at a drafter that is not resting, if this step has not sent enough already."""
+        if self._sender.budget_bytes <= 0:
+            return None
+        attachment = self._links.attach(session)
+        if attachment is not None:
+            self._sender.spend(attachment.num_keys * KEY_BYTES)
         return attachment
 
     def _ask(
@@ -197,24 +201,32 @@ class Drafters:
         """Ask once, and add to `attached` who is attached. Returns what is to be asked again, because its drafter was
         found to be gone, and the number of blocks that were asked for."""
         now_s = self._clock()
+        find, send_tail = self._links.attachments.get, self._sender.send_tail
         found: list[tuple[Attachment, int]] = []
         for session, num_proposals in wanted:
-            attachment = self._attach(session, now_s)
-            if attachment is not None and self._send(attachment, self._sender.send_tail):
+            attachment = find(session.uid)
+            if attachment is None or now_s < attachment.link.pace.rests_until_s:
+                attachment = self._attach(session)
+            if attachment is not None and self._send(attachment, send_tail):
                 found.append((attachment, num_proposals))
         lost = self._sender.flush()
         for link in lost:
             self._links.drop(link, report=True)
-        asked: dict[str, list[tuple[Session, int]]] = {link.endpoint: [] for link in self._links.all}
+        asked: dict[str, list[tuple[Attachment, int]]] = {link.endpoint: [] for link in self._links.all}
         again: list[tuple[Session, int]] = []
         for attachment, num_proposals in found:
             if lost and attachment.link in lost:
                 again.append((attachment.session, num_proposals))
                 continue
-            attached.append(attachment)
-            if self._sender.has_tail(attachment) and attachment.link.endpoint in asked:
+            end = len(attachment.session.tokens) - 1
+            has_all = attachment.has_all_before(end)
+            if has_all:
+                attachment.fresh_start = end
+            else:
+                attached.append(attachment)
+            if (has_all or self._sender.has_tail(attachment)) and attachment.link.endpoint in asked:
                 attachment.note_asked(now_s)
-                asked[attachment.link.endpoint].append((attachment.session, num_proposals))
+                asked[attachment.link.endpoint].append((attachment, num_proposals))
         for link in self._links.all:
             if asked[link.endpoint]:
                 self._links.send(link, draft_of(asked[link.endpoint]))
@@ -252,26 +264,24 @@ class Drafters:
 
     def _take_proposals(self, link: Link, message: Proposals) -> None:
         """Keep the blocks of present rounds; those of earlier rounds only tell how long drafts take."""
-        now = self._clock()
-        oldest_ask_s = inf
-        rows: list[int] = []
+        find = link.attachments.get
+        ask_times_s: list[float] = []
+        rows: list[tuple[int, bool]] = []
         present: list[Attachment] = []
         for row, (uid, number) in enumerate(zip(message.uids.tolist(), message.rounds.tolist(), strict=True)):
-            attachment = link.attachments.get(uid)
+            attachment = find(uid)
             if attachment is None or (asked_at_s := attachment.asked_at_s.get(number)) is None:
                 continue
-            oldest_ask_s = min(oldest_ask_s, asked_at_s)
+            ask_times_s.append(asked_at_s)
             if attachment.session.round == number:
-                rows.append(row)
+                rows.append((row, attachment.needs_distributions))
                 present.append(attachment)
         if rows:
             self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
-            samplings = [attachment.session.request.sampling for attachment in present]
-            blocks = read_blocks(message, rows, samplings, self._vocab_size)
-            for attachment, block in zip(present, blocks, strict=True):
+            for attachment, block in zip(present, read_blocks(message, rows, self._vocab_size), strict=True):
                 attachment.note_block(block)
-        if oldest_ask_s < inf:
-            link.pace.note_draft(now - oldest_ask_s, late=not rows)
+        if ask_times_s:
+            link.pace.note_draft(self._clock() - min(ask_times_s), late=not rows)
 
     def _reason(self, session: Session, attachment: Attachment | None) -> Fallback:
         if self._links.has_lost(session):
@@ -284,12 +294,4 @@ class Drafters:
             return attachment.refusal or Fallback.LATE
         if attachment.link.pace.is_resting(self._clock()):
             return Fallback.RESTING
-        return self._reason_not_asked(attachment)
-
-    def _reason_not_asked(self, attachment: Attachment) -> Fallback:
-        if not attachment.has(attachment.fresh_start, attachment.session.anchor_position):
-            return Fallback.CREDITS
-        waited_s = self._clock() - attachment.opened_at_s
-        if not attachment.is_answered and waited_s >= attachment.link.pace.deadline_s(self.plain_step_s):
-            return Fallback.LATE
-        return Fallback.JOINING
+        return attachment.reason_not_asked(self._clock(), self.plain_step_s)

@@ -19,12 +19,16 @@ row_bytes]."""
 
 _MESSAGE_TOKENS = 512
 """Positions in one message at most: bounds what is read from the device at once."""
+_MESSAGE_BYTES = 4 << 20
+"""More positions than that may be in a message of all requests if they are not more bytes."""
 
 
 @dataclass(slots=True)
 class _Batch:
     """New features for one drafter that travel together."""
 
+    room_tokens: int
+    """How many more its channel takes now."""
     attachments: list[Attachment] = field(default_factory=list)
     runs: list[tuple[Session, int, int]] = field(default_factory=list)
     num_tokens: int = 0
@@ -45,6 +49,7 @@ class FeatureSender:
     ) -> None:
         self._read = read
         self._row_bytes = row_bytes
+        self._batch_tokens = max(_MESSAGE_TOKENS, _MESSAGE_BYTES // max(1, row_bytes))
         self._attach_tokens = attach_tokens
         self._repair_bytes_per_step = repair_bytes_per_step
         self._batches: dict[str, _Batch] = {}  # by endpoint
@@ -61,6 +66,14 @@ class FeatureSender:
     def send_tail(self, attachment: Attachment) -> None:
         """Send what a draft at the anchor needs: the last features before it. New ones leave with the next `flush`,
         those of all requests together."""
+        end, ends = len(attachment.session.tokens) - 1, attachment.sent.ends
+        last = ends[0] if ends else 0
+        if attachment.fresh_start <= last < end <= last + self._attach_tokens and attachment.has_all_before(
+            last
+        ):
+            attachment.tail = (last, end)  # what mostly happens: nothing else is missing
+            self._gather(attachment, last, end)
+            return
         start, end = attachment.tail = self._tail(attachment)
         fresh = attachment.fresh_start
         first = attachment.sent.missing_after(start, end)
@@ -103,20 +116,27 @@ class FeatureSender:
 
     def _gather(self, attachment: Attachment, start: int, end: int) -> None:
         """Have positions start .. end - 1 sent together with those of other requests."""
-        link = attachment.link
-        batch = self._batches.get(link.endpoint)
+        endpoint = attachment.link.endpoint
+        batch = self._batches.get(endpoint)
         if batch is None:
-            batch = self._batches[link.endpoint] = _Batch()
-        room = link.channel.free_credit_bytes // self._row_bytes - batch.num_tokens
-        start = max(start, end - room, end - _MESSAGE_TOKENS)
-        if start >= end:
-            return
-        if batch.num_tokens + end - start > _MESSAGE_TOKENS:
-            self._send_batch(self._batches.pop(link.endpoint))
-            batch = self._batches[link.endpoint] = _Batch()
+            batch = self._new_batch(attachment.link)
+        num_tokens = end - start
+        if num_tokens > batch.room_tokens or num_tokens > _MESSAGE_TOKENS:
+            num_tokens = min(batch.room_tokens, _MESSAGE_TOKENS)
+            start = end - num_tokens
+            if num_tokens <= 0:
+                return
+        if batch.num_tokens + num_tokens > self._batch_tokens:
+            self._send_batch(self._batches.pop(endpoint))
+            batch = self._new_batch(attachment.link)
         batch.attachments.append(attachment)
         batch.runs.append((attachment.session, start, end))
-        batch.num_tokens += end - start
+        batch.num_tokens += num_tokens
+        batch.room_tokens -= num_tokens
+
+    def _new_batch(self, link: Link) -> _Batch:
+        batch = self._batches[link.endpoint] = _Batch(link.channel.free_credit_bytes // self._row_bytes)
+        return batch
 
     def _send_batch(self, batch: _Batch) -> None:
         if not batch.runs:

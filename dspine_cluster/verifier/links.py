@@ -33,7 +33,8 @@ class Links:
         self._clock = clock
         self._attempts = count()
         self._by_endpoint: dict[str, Link] = {}
-        self._attachments: dict[int, Attachment] = {}
+        self.attachments: dict[int, Attachment] = {}
+        """By uid. Changed here alone."""
         self._lost: dict[int, int] = {}  # uid -> the round whose draft went down with its drafter
 
     def __len__(self) -> int:
@@ -72,7 +73,7 @@ class Links:
         if self._by_endpoint.get(link.endpoint) is link:
             del self._by_endpoint[link.endpoint]
         for uid, attachment in link.attachments.items():
-            del self._attachments[uid]
+            del self.attachments[uid]
             if attachment.is_outstanding:
                 self._lost[uid] = attachment.session.round
         link.attachments.clear()
@@ -94,11 +95,11 @@ class Links:
         return self._lost.get(session.uid) == session.round
 
     def attachment_of(self, session: Session) -> Attachment | None:
-        return self._attachments.get(session.uid)
+        return self.attachments.get(session.uid)
 
     def usable_attachment_of(self, session: Session, now_s: float) -> Attachment | None:
         """The session's attachment if its drafter is not resting."""
-        attachment = self._attachments.get(session.uid)
+        attachment = self.attachments.get(session.uid)
         if attachment is None or attachment.link.pace.is_resting(now_s):
             return None
         return attachment
@@ -118,12 +119,12 @@ class Links:
             return None
         num_keys = len(keys) // KEY_BYTES
         attachment = Attachment(session, link, attempt, self._clock(), num_keys, session.num_computed)
-        link.attachments[session.uid] = self._attachments[session.uid] = attachment
+        link.attachments[session.uid] = self.attachments[session.uid] = attachment
         return attachment
 
     def detach(self, session: Session) -> None:
         """Close the session's context at its drafter, which may keep the pages that are named now."""
-        attachment = self._attachments.pop(session.uid, None)
+        attachment = self.attachments.pop(session.uid, None)
         if attachment is not None:
             del attachment.link.attachments[session.uid]
             attachment.link.awaited.pop(session.uid, None)

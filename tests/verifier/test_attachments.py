@@ -3,10 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dspine_cluster.core.draft_pace import DraftPace
+from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.messages import Draft, Features, Message, Proposals
-from dspine_cluster.types import SamplingParams
-from dspine_cluster.verifier.attachments import Fallback, read_blocks
+from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.verifier.attachments import Attachment, Fallback, Link, read_blocks
 from tests.drafts import column
 from tests.verifier.harness import (
     LoopHarness,
@@ -49,13 +51,29 @@ def test_proposals_that_cannot_come_from_their_distribution_are_refused(
     candidates: list[int], probs: list[float]
 ) -> None:
     with pytest.raises(ChannelError, match="not drawn"):
-        read_blocks(proposals(candidates, probs), [0], [SamplingParams(temperature=1.0)], vocab_size=10)
+        read_blocks(proposals(candidates, probs), [(0, True)], vocab_size=10)
 
 
-def test_the_distribution_matters_to_requests_that_sample_without_a_seed_alone() -> None:
-    for sampling in (SamplingParams(temperature=0.0), SamplingParams(temperature=1.0, seed=1)):
-        (block,) = read_blocks(proposals([8], [0.0]), [0], [sampling], vocab_size=10)
-        assert block.tokens == [PROPOSED, PROPOSED]
+@pytest.mark.parametrize(
+    ("sampling", "needs_distributions"),
+    [
+        (SamplingParams(temperature=0.0), False),
+        (SamplingParams(temperature=1.0, seed=1), False),
+        (SamplingParams(temperature=1.0), True),
+    ],
+)
+def test_only_requests_that_sample_without_a_seed_need_distributions(
+    sampling: SamplingParams, needs_distributions: bool
+) -> None:
+    session = Session(1, GenerateRequest("request", (1, 2), sampling, StopConditions(max_tokens=4)), 0)
+    link = Link("unix:/drafter", ScriptedChannel(lambda item: None), DraftPace(2.0, 1.0, 3, 1.0), 0)
+    assert Attachment(session, link, 0, 0.0, 0, 0).needs_distributions == needs_distributions
+
+
+def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
+    (block,) = read_blocks(proposals([8], [0.0]), [(0, False)], vocab_size=10)
+    assert block.tokens == [PROPOSED, PROPOSED]
+    assert block.probs is None
 
 
 def test_a_drafter_that_takes_no_features_is_not_asked_for_drafts() -> None:
