@@ -112,11 +112,12 @@ class DraftOrPlain:
         is_crowd_new = large > self._settings.crowd_factor * small
         return is_crowd_new or self._round - self._decided_round >= self._rest_rounds
 
-    def join(self, uid: int) -> None:
-        """Know a request; harmless when it is known."""
-        if uid not in self._records:
-            self._records[uid] = _Record(self._drafts_newcomers)
-            self._newcomers.append(uid)
+    def join(self, *uids: int) -> None:
+        """Know requests; harmless when they are known."""
+        for uid in uids:
+            if uid not in self._records:
+                self._records[uid] = _Record(self._drafts_newcomers)
+                self._newcomers.append(uid)
 
     def is_drafting(self, uid: int) -> bool:
         return self._records[uid].is_drafting

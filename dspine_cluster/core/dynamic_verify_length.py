@@ -6,13 +6,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
+from dspine_cluster.core.block_survival import BlockSurvival, Verified
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration
 from dspine_cluster.core.halves import Halves, halves_s
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
 from dspine_cluster.core.survival import SurvivalModel
-from dspine_cluster.core.verify_length import NO_LOAD, BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
+from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
 from dspine_cluster.core.verify_walk import RoundPrice, Stop, choose_lengths
 from dspine_cluster.types import CHUNK_GRID_TOKENS, MAX_PROPOSALS
 
@@ -51,9 +52,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self.halves = Halves()
         self._random = random
         self._exploration = exploration or Exploration()
-        # Whether a proposal equals the greedy choice and whether a sampled one is accepted are different questions.
-        self._survival = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
-        self._blocks: dict[int, BlockView] = {}
+        self._survival = BlockSurvival(max_proposals)
         self._load = NO_LOAD
         self._verified_per_block = 0.0  # moving average
         self._num_passes = 0
@@ -68,22 +67,18 @@ class DynamicVerifyLength(VerifyLengthPolicy):
     def drafts_newcomers(self) -> bool:
         return self.draft_or_plain.drafts_newcomers
 
-    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
-        self._blocks = {block.uid: block for block in blocks if block.num_proposals}
-        explorer = self._exploration.uid
-        if explorer is not None and explorer not in self._blocks and any(b.uid == explorer for b in blocks):
-            self._exploration.miss()
-        num_proposals = [block.num_proposals for block in blocks]
-        if not self._blocks:
-            return num_proposals
+    def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
+        self._survival.begin(blocks)
+        in_full = self._explored(blocks)
+        if not self._survival.num_drafted:
+            return list(blocks.num_proposals)
         if not self.pass_cost.is_known:
-            return _first_that_fit(num_proposals, load.max_verified_tokens)
-        models = [self._survival[block.is_greedy] for block in blocks]
-        in_full = [i for i, block in enumerate(blocks) if block.uid == explorer and block.num_proposals]
+            return _first_that_fit(blocks.num_proposals, load.max_verified_tokens)
         walk = choose_lengths(
-            num_proposals,
-            lambda i, position: models[i].conditional(position, blocks[i].confidences[position]),
-            models[0].expected,
+            blocks.num_proposals,
+            blocks.cells,
+            self._survival.rates,
+            self._survival.expected,
             self._price(len(blocks), load),
             max_verified=load.max_verified_tokens,
             in_full=in_full,
@@ -92,8 +87,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return walk.lengths
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
-        for uid in uids:
-            self.draft_or_plain.join(uid)
+        self.draft_or_plain.join(*uids)
         if self.pass_cost.is_known:
             self.draft_or_plain.place(self._curve, self._added_s)
         if self.draft_or_plain.is_due:
@@ -129,8 +123,9 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._figures[_DRAFT_S] += taken_s
         self.draft_cost.note(num_blocks, taken_s)
 
-    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
-        num_tokens = load.num_prefill_tokens + sum(1 + outcome.num_verified for outcome in outcomes)
+    def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
+        num_verified = sum(outcomes.num_verified)
+        num_tokens = load.num_prefill_tokens + len(outcomes) + num_verified
         self._note_prediction(len(outcomes), num_tokens, load, taken_s)
         self.pass_cost.note(
             num_requests=len(outcomes),
@@ -139,26 +134,26 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             num_kv_tokens=load.num_kv_tokens,
             taken_s=taken_s,
         )
-        if not outcomes:
+        if not len(outcomes):
             return
         self._load = load
         self._num_passes += 1
         self._exploration.end_pass()
         self.halves.end_pass()
-        verified = [(o, self._blocks[o.uid]) for o in outcomes if o.num_verified]
-        if self._blocks:
-            mean = sum(outcome.num_verified for outcome in outcomes) / len(self._blocks)
+        if self._survival.num_drafted:
+            mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
-        for outcome, block in verified:
-            self._note_acceptance(outcome, block)
-            if outcome.uid == self._exploration.uid:
-                self._end_exploration(outcome, num_tokens)
-        self._note_curves()
-        for outcome, block in verified:
-            model = self._survival[block.is_greedy]
-            model.note(block.confidences, outcome.num_verified, outcome.num_accepted)
+        verified = self._survival.verified(outcomes)
+        for block in verified:
+            self._note_acceptance(*block)
+            if block[0] == self._exploration.uid:
+                self._end_exploration(block, num_tokens)
+        for uid, curve in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
+            self.draft_or_plain.note_curve(uid, curve)
+        for _, num_verified, num_accepted, cells, model in verified:
+            model.note(cells, num_verified, num_accepted)
         self.draft_or_plain.end_pass()
-        self._blocks = {}
+        self._survival.end()
 
     def forget(self, uid: int) -> None:
         self.draft_or_plain.forget(uid)
@@ -182,24 +177,22 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             self._figures[_PREDICTED_PASS_S] += curve.seconds(num_tokens)
             self._figures[_PASS_S] += taken_s
 
-    def _note_acceptance(self, outcome: BlockOutcome, block: BlockView) -> None:
-        num_trials = min(outcome.num_accepted + 1, outcome.num_verified)
-        model = self._survival[block.is_greedy]
-        self.draft_or_plain.note(
-            outcome.uid,
-            num_trials=num_trials,
-            num_accepted=outcome.num_accepted,
-            predicted=sum(model.conditional(j, block.confidences[j]) for j in range(num_trials)),
-        )
+    def _explored(self, blocks: Blocks) -> Sequence[int]:
+        """The row of the request on trial, if it is there and its draft has come."""
+        if self._exploration.uid not in blocks.uids:
+            return ()
+        row = blocks.uids.index(self._exploration.uid)
+        if blocks.num_proposals[row]:
+            return (row,)
+        self._exploration.miss()
+        return ()
 
-    def _note_curves(self) -> None:
-        """Look at some blocks as a whole, now that they are decided, each request in its turn."""
-        blocks = list(self._blocks.values())
-        first = self._num_passes * _CURVES_PER_PASS
-        for i in range(min(_CURVES_PER_PASS, len(blocks))):
-            block = blocks[(first + i) % len(blocks)]
-            curve = self._survival[block.is_greedy].curve(block.confidences[: block.num_proposals])
-            self.draft_or_plain.note_curve(block.uid, curve)
+    def _note_acceptance(
+        self, uid: int, num_verified: int, num_accepted: int, cells: Sequence[int], model: SurvivalModel
+    ) -> None:
+        num_trials = min(num_accepted + 1, num_verified)
+        predicted = sum(map(model.rates.__getitem__, cells[:num_trials]))
+        self.draft_or_plain.note(uid, num_trials=num_trials, num_accepted=num_accepted, predicted=predicted)
 
     def _price(self, num_requests: int, load: PassLoad) -> RoundPrice:
         curve = self.pass_cost.curve(
@@ -207,10 +200,11 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             num_prefill_tokens=load.num_prefill_tokens,
             num_kv_tokens=load.num_kv_tokens,
         )
-        num_plain = num_requests - len(self._blocks)
-        draft_s = self.draft_cost.seconds(len(self._blocks))
+        num_drafted = self._survival.num_drafted
+        num_plain = num_requests - num_drafted
+        draft_s = self.draft_cost.seconds(num_drafted)
         if self.halves.is_on:  # the other half runs meanwhile
-            draft_s = max(0.0, draft_s - self._drafted_pass_s(len(self._blocks)))
+            draft_s = max(0.0, draft_s - self._drafted_pass_s(num_drafted))
         gap = gap_of(num_plain, draft_s, curve.seconds(max(1, num_plain)))
         return RoundPrice(
             curve=curve,
@@ -253,21 +247,22 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         num_requests = drafting if drafting == self.draft_or_plain.num_requests else 0
         self.halves.decide(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
 
-    def _end_exploration(self, outcome: BlockOutcome, num_tokens: int) -> None:
+    def _end_exploration(self, block: Verified, num_tokens: int) -> None:
         """Weigh what the trial cost, in tokens that would have come instead."""
+        uid, num_verified, num_accepted, *_ = block
         num_requests = self.draft_or_plain.num_requests
         curve = self._curve(num_requests)
         pass_s = curve.seconds(num_requests)
-        if self.draft_or_plain.is_drafting(outcome.uid):
-            extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - outcome.num_verified))
+        if self.draft_or_plain.is_drafting(uid):
+            extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - num_verified))
             self._exploration.end(num_requests, cost_tokens=extra_s * num_requests / pass_s)
             return
-        extra_s = curve.seconds(num_requests + outcome.num_verified) - pass_s
+        extra_s = curve.seconds(num_requests + num_verified) - pass_s
         if num_requests == 1:
             cost_tokens = (extra_s + self.draft_cost.seconds(1)) / pass_s
         else:  # it sat out one pass of the others
             cost_tokens = 1.0 + extra_s * num_requests / pass_s
-        self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=outcome.num_accepted)
+        self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=num_accepted)
 
 
 def _first_that_fit(num_proposals: Sequence[int], room: int) -> list[int]:

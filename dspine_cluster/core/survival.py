@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 from dspine_cluster.types import MAX_PROPOSALS
 
@@ -22,19 +24,31 @@ class SurvivalSettings:
 
 
 DEFAULT_SURVIVAL = SurvivalSettings()
-_EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
-_NUM_BINS = len(_EDGES) + 1
-_CENTRES = tuple((low + high) / 2 for low, high in zip((0.0, *_EDGES), (*_EDGES, 1.0), strict=True))
+CONFIDENCE_EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
+"""Where one bin of confidences ends and the next begins, which has the edge itself."""
+NUM_BINS = len(CONFIDENCE_EDGES) + 1
+_CENTRES = tuple(
+    (low + high) / 2 for low, high in zip((0.0, *CONFIDENCE_EDGES), (*CONFIDENCE_EDGES, 1.0), strict=True)
+)
 _REFRESH_BLOCKS = 64
 _FIRST_RATE = 0.7
 """What is expected of a position before any was verified."""
+
+
+def cells_of(confidences: Sequence[float]) -> list[int]:
+    """The cell of each proposal of a block: position * NUM_BINS + the bin of its confidence."""
+    return [
+        position * NUM_BINS + bisect_right(CONFIDENCE_EDGES, confidence)
+        for position, confidence in enumerate(confidences)
+    ]
 
 
 class SurvivalModel:
     """P(proposal j is accepted | those before it were, its row's confidence, j).
 
     Confidences fall into bins; a bin's rate at one position leans on its rate over all positions, and that on the
-    confidence itself. Position j counts only when it was verified and all before it were accepted.
+    confidence itself. Position j counts only when it was verified and all before it were accepted. Blocks are given by
+    the cells of their proposals, see `cells_of`.
     """
 
     def __init__(
@@ -45,55 +59,63 @@ class SurvivalModel:
         must not be looked at."""
         self._settings = settings
         self._keep = 1.0 - 1.0 / settings.memory_trials
-        self._pooled = [[0.0, 0.0] for _ in _CENTRES]  # [accepted, trials] by bin
-        self._cells = [[0.0, 0.0] for _ in range(max_proposals * _NUM_BINS)]  # by position, bin
-        self._rates: dict[int, float] = {}  # by cell, until something is noted
+        self._max_proposals = max_proposals
+        num_cells = max_proposals * NUM_BINS
+        # What was accepted and tried, by bin and by cell; both fade.
+        self._bin_accepted, self._bin_trials = [0.0] * NUM_BINS, [0.0] * NUM_BINS
+        self._accepted, self._trials = [0.0] * num_cells, [0.0] * num_cells
+        self._bins = [*range(NUM_BINS)] * max_proposals  # by cell
+        self._rates: list[float] | None = None
         self._notes_until_refresh = _REFRESH_BLOCKS
 
-    def conditional(self, position: int, confidence: float) -> float:
-        """P(accept | all before accepted) of the proposal at `position`, counted from 0."""
-        index = bisect_right(_EDGES, confidence)
-        cell = position * _NUM_BINS + index
-        rate = self._rates.get(cell)
-        if rate is None:
-            rate = self._rates[cell] = self._rate(index, cell)
-        return rate
+    @property
+    def rates(self) -> Sequence[float]:
+        """P(accept | all before accepted) by cell, until something is noted."""
+        if self._rates is None:
+            prior, pooled = self._settings.prior_trials, self._settings.pooled_trials
+            by_bin = [
+                pooled * ((accepted + prior * centre) / (trials + prior))
+                for accepted, trials, centre in zip(
+                    self._bin_accepted, self._bin_trials, _CENTRES, strict=True
+                )
+            ] * self._max_proposals
+            self._rates = [
+                (accepted + leaning) / (trials + pooled)
+                for accepted, trials, leaning in zip(self._accepted, self._trials, by_bin, strict=True)
+            ]
+        return self._rates
 
-    def curve(self, confidences: Sequence[float]) -> list[float]:
-        """The survival of every position of a block: the product of the conditionals up to it."""
-        survivals, survival = [], 1.0
-        for position, confidence in enumerate(confidences):
-            survival *= self.conditional(position, confidence)
-            survivals.append(survival)
-        return survivals
+    def curve(self, cells: Sequence[int]) -> list[float]:
+        """The survival of every position of a block: the product of the rates up to it."""
+        return list(accumulate(map(self.rates.__getitem__, cells), mul))
 
-    def note(self, confidences: Sequence[float], num_verified: int, num_accepted: int) -> None:
+    def note(self, cells: Sequence[int], num_verified: int, num_accepted: int) -> None:
         """The first `num_verified` proposals of a block were verified, and `num_accepted` of them accepted."""
-        keep, all_pooled, cells = self._keep, self._pooled, self._cells
-        for position in range(min(num_accepted + 1, num_verified)):
-            index = bisect_right(_EDGES, confidences[position])
-            value = 1.0 if position < num_accepted else 0.0
-            pooled, cell = all_pooled[index], cells[position * _NUM_BINS + index]
-            pooled[0] = pooled[0] * keep + value
-            pooled[1] = pooled[1] * keep + 1.0
-            cell[0] = cell[0] * keep + value
-            cell[1] = cell[1] * keep + 1.0
-        self._rates.clear()
+        keep, bins = self._keep, self._bins
+        bin_accepted, bin_trials = self._bin_accepted, self._bin_trials
+        accepted, trials = self._accepted, self._trials
+        for cell in cells[:num_accepted]:
+            index = bins[cell]
+            bin_accepted[index] = bin_accepted[index] * keep + 1.0
+            bin_trials[index] = bin_trials[index] * keep + 1.0
+            accepted[cell] = accepted[cell] * keep + 1.0
+            trials[cell] = trials[cell] * keep + 1.0
+        if num_accepted < num_verified:
+            cell = cells[num_accepted]
+            index = bins[cell]
+            bin_accepted[index] *= keep
+            bin_trials[index] = bin_trials[index] * keep + 1.0
+            accepted[cell] *= keep
+            trials[cell] = trials[cell] * keep + 1.0
+        self._rates = None
         self._notes_until_refresh -= 1
         if self._notes_until_refresh == 0:
             self._refresh_expected()
 
-    def _rate(self, index: int, cell: int) -> float:
-        accepted, trials = self._pooled[index]
-        prior, pooled = self._settings.prior_trials, self._settings.pooled_trials
-        rate = (accepted + prior * _CENTRES[index]) / (trials + prior)
-        accepted, trials = self._cells[cell]
-        return (accepted + pooled * rate) / (trials + pooled)
-
     def _refresh_expected(self) -> None:
         self._notes_until_refresh = _REFRESH_BLOCKS
         pooled = self._settings.pooled_trials
-        for position in range(len(self.expected)):
-            cells = self._cells[position * _NUM_BINS : (position + 1) * _NUM_BINS]
-            accepted, trials = (sum(column) for column in zip(*cells, strict=True))
+        for position in range(self._max_proposals):
+            start, end = position * NUM_BINS, (position + 1) * NUM_BINS
+            accepted, trials = sum(self._accepted[start:end]), sum(self._trials[start:end])
             self.expected[position] = (accepted + pooled * _FIRST_RATE) / (trials + pooled)

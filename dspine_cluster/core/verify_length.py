@@ -9,16 +9,20 @@ from typing import Protocol
 
 
 @dataclass(slots=True)
-class BlockView:
-    """One request's part in a pass, as the decision sees it."""
+class Blocks:
+    """The parts that requests have in a pass, as the decision sees them: in columns, a row for each request."""
 
-    uid: int
-    num_proposals: int
+    uids: Sequence[int]
+    num_proposals: Sequence[int]
     """Proposals at hand, already bounded by what the request can still use; 0 for one that decodes plainly."""
-    confidences: Sequence[float]
-    """The largest of the drafter's untempered probabilities at each proposal's position: a function of the proposals
-    before it; see `core.verify_walk`."""
-    is_greedy: bool = True
+    cells: Sequence[Sequence[int]]
+    """Of each of its proposals, perhaps of more: the position and how confident the drafter is there, which is the
+    largest of its untempered probabilities, a function of the proposals before; see `core.survival.cells_of` and
+    `core.verify_walk`."""
+    is_greedy: Sequence[bool]
+
+    def __len__(self) -> int:
+        return len(self.uids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,16 @@ NO_LOAD = PassLoad()
 
 
 @dataclass(slots=True)
-class BlockOutcome:
-    """What a pass gave one request."""
+class Outcomes:
+    """What a pass gave the requests that it decoded: in columns, a row for each."""
 
-    uid: int
-    num_verified: int
-    num_accepted: int
+    uids: Sequence[int]
+    num_verified: Sequence[int]
+    num_accepted: Sequence[int]
     """As the target decided, before the request's end cut anything off."""
+
+    def __len__(self) -> int:
+        return len(self.uids)
 
 
 class VerifyLengthPolicy(Protocol):
@@ -55,7 +62,7 @@ class VerifyLengthPolicy(Protocol):
     def wants_drafts(self) -> bool:
         """Whether drafts are worth asking for at all."""
 
-    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
+    def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
         """A verify length per block, from 0 to its `num_proposals`."""
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
@@ -81,7 +88,7 @@ class VerifyLengthPolicy(Protocol):
         """The drafts of `num_blocks` requests came `taken_s` after they were asked for together."""
         return
 
-    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
+    def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
         """A pass has ended; `load` is what it held in truth."""
         return
 
@@ -104,9 +111,10 @@ class FixedVerifyLength(VerifyLengthPolicy):
     def wants_drafts(self) -> bool:
         return self.length > 0
 
-    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
+    def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
         """Where the pass has less room the longest blocks are shortened evenly."""
-        cap = min(self.length, max((block.num_proposals for block in blocks), default=0))
-        while cap > 0 and sum(min(cap, block.num_proposals) for block in blocks) > load.max_verified_tokens:
+        counts = blocks.num_proposals
+        cap = min(self.length, max(counts, default=0))
+        while cap > 0 and sum([min(cap, count) for count in counts]) > load.max_verified_tokens:
             cap -= 1
-        return [min(cap, block.num_proposals) for block in blocks]
+        return [min(cap, count) for count in counts]

@@ -17,15 +17,19 @@ crossed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
+from itertools import accumulate
+from operator import sub
 
 from dspine_cluster.core.pass_cost import CostCurve
 
 _ROUNDING = 1.0 + 1e-9
 """More than sums can be off by."""
+_SMALL = 1e-3
+"""A survival below which none is told apart."""
 
 
 class Stop(StrEnum):
@@ -66,7 +70,8 @@ class Walk:
 
 def choose_lengths(
     num_proposals: Sequence[int],
-    conditional: Callable[[int, int], float],
+    cells: Sequence[Sequence[int]],
+    rates: Sequence[Sequence[float]],
     expected: Sequence[float],
     price: RoundPrice,
     *,
@@ -77,8 +82,9 @@ def choose_lengths(
 
     Args:
         num_proposals: of each block.
-        conditional: P(accept | all before accepted) of (block, position). It may depend on the proposals before the
-            position, and is asked only when these are certain to be verified.
+        cells: of each block, which of its `rates` is that of a position. It may depend on the proposals before the
+            position, and is looked at only when these are certain to be verified.
+        rates: for each block, P(accept | all before accepted) by cell.
         expected: the same by position for rows that have not been looked at.
         price: the cost of a round.
         max_verified: proposals that fit into the pass.
@@ -91,40 +97,42 @@ def choose_lengths(
         room -= lengths[block]
         survival = 1.0
         for position in range(lengths[block]):
-            survival *= conditional(block, position)
+            survival *= rates[block][cells[block][position]]
             gain += survival
     heap = [
-        (-conditional(block, 0), block)
+        (-rates[block][cells[block][0]], block)
         for block, count in enumerate(num_proposals)
         if count and block not in in_full
     ]
     heapify(heap)
     num_tokens = price.num_tokens + sum(lengths)
+    end = num_tokens + room
     time = price.base_s + price.curve.seconds(num_tokens)
     even_until, token_s = price.curve.stretch(num_tokens)
-    num_promised = 0
-    while heap and room:
-        negated, block = heap[0]
+    promised_until = num_tokens
+    while heap and num_tokens < end:
         if num_tokens < even_until:
-            longer = time + token_s
+            longer, stop = time + token_s, min(even_until, end)
         else:
-            longer = max(time, price.base_s + price.curve.seconds(num_tokens + 1))
+            longer, stop = max(time, price.base_s + price.curve.seconds(num_tokens + 1)), num_tokens + 1
             even_until, token_s = price.curve.stretch(num_tokens + 1)
-        if num_promised:
-            num_promised -= 1
-        elif -negated * time < gain * (longer - time):
-            promised = _worth_crossing(
-                heap, lengths, num_proposals, expected, price, gain, time, num_tokens, room
-            )
-            if not promised:
-                return Walk(lengths, gain, time, Stop.PRICE)
-            num_promised = promised - 1
-        gain, time, num_tokens, room = gain - negated, longer, num_tokens + 1, room - 1
-        lengths[block] += 1
-        if lengths[block] < num_proposals[block]:
-            heapreplace(heap, (negated * conditional(block, lengths[block]), block))
-        else:
-            heappop(heap)
+        while heap and num_tokens < stop:
+            negated, block = heap[0]
+            if num_tokens >= promised_until and -negated * time < gain * (longer - time):
+                promised = _worth_crossing(
+                    heap, lengths, num_proposals, expected, price, gain, time, num_tokens, end
+                )
+                if not promised:
+                    return Walk(lengths, gain, time, Stop.PRICE)
+                promised_until = num_tokens + promised
+            gain -= negated
+            time, longer = longer, longer + token_s
+            num_tokens += 1
+            length = lengths[block] = lengths[block] + 1
+            if length < num_proposals[block]:
+                heapreplace(heap, (negated * rates[block][cells[block][length]], block))
+            else:
+                heappop(heap)
     return Walk(lengths, gain, time, Stop.ROOM if heap else Stop.ALL)
 
 
@@ -137,38 +145,60 @@ def _worth_crossing(
     gain: float,
     time: float,
     num_tokens: int,
-    room: int,
+    end: int,
 ) -> int:
     """How many proposals to take in one go although the next alone does not pay; 0 if that never does.
 
     After a step of the cost curve many may come at little cost. Rows that have been looked at count with their
     survival, those behind them with what is expected at their positions.
     """
+    best = -heap[0][0]
     candidates = []  # [(number of proposals, time with them)]
-    for edge in price.curve.edges(num_tokens, num_tokens + room):
+    for edge in price.curve.edges(num_tokens, end):
         count = edge - num_tokens
         longer = max(time, price.base_s + price.curve.seconds(edge))
-        if -heap[0][0] * count * time >= gain * (longer - time):
+        if best * count * time >= gain * (longer - time):
             candidates.append((count, longer))
     if not candidates:
         return 0
     rate = gain / time
-    ahead = list(heap)
-    reached = list(lengths)
-    taken = 0
+    heads = sorted(heap)
+    head_gains = list(accumulate((negated for negated, _ in heads), sub, initial=gain))
+    floor, gains = (
+        best,
+        [gain],
+    )  # with the likeliest ahead, 0, 1, 2 .. of them; all that are left out are below `floor`
     for count, longer in candidates:
-        # Nothing ahead is likelier than the first: where not even as many like it would pay, none need be looked at.
-        if ahead and (gain - ahead[0][0] * (count - taken)) * _ROUNDING <= rate * longer:
-            continue
-        while taken < count and ahead:
-            negated, block = ahead[0]
-            gain -= negated
-            taken += 1
-            reached[block] += 1
-            if reached[block] < num_proposals[block]:
-                heapreplace(ahead, (negated * expected[reached[block]], block))
-            else:
-                heappop(ahead)
-        if gain / longer > rate:
-            return taken
+        wanted = rate * longer
+        if head_gains[min(count, len(heads))] > wanted * _ROUNDING:
+            return count  # whatever is behind the rows that have been looked at
+        while len(gains) <= count and (gains[-1] + floor * (count + 1 - len(gains))) * _ROUNDING > wanted:
+            floor = min(floor / 4, (wanted - gain) / (2 * count)) if floor > _SMALL else 0.0
+            ahead = _ahead(heads, lengths, num_proposals, expected, floor)
+            gains = list(accumulate(ahead, sub, initial=gain))
+        if len(gains) > count and gains[count] / longer > rate:
+            return count
     return 0
+
+
+def _ahead(
+    heads: Sequence[tuple[float, int]],
+    lengths: Sequence[int],
+    num_proposals: Sequence[int],
+    expected: Sequence[float],
+    floor: float,
+) -> list[float]:
+    """What is left to take and has at least `floor` to expect: negated survivals, the likeliest first."""
+    ahead = []
+    for negated, block in heads:
+        if negated > -floor:
+            break
+        survival = negated
+        ahead.append(survival)
+        for rate in expected[lengths[block] + 1 : num_proposals[block]]:
+            survival *= rate
+            if survival > -floor:
+                break
+            ahead.append(survival)
+    ahead.sort()
+    return ahead

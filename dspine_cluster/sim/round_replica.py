@@ -12,11 +12,12 @@ from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.page_hash import PageKey, page_keys
 from dspine_cluster.core.session import Session
+from dspine_cluster.core.survival import cells_of
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
-    BlockOutcome,
-    BlockView,
+    Blocks,
     FixedVerifyLength,
+    Outcomes,
     PassLoad,
     VerifyLengthPolicy,
 )
@@ -62,6 +63,7 @@ class RoundVerifier:
         self._costs = costs
         self._limits = limits
         self._acceptances = tuple(acceptances)
+        self._cells = [cells_of([acceptance] * limits.max_verify_length) for acceptance in acceptances]
         self._random = random
         self._slow_factor = slow_factor
         self._policy = make_policy(verify, random, limits.max_verify_length)
@@ -152,13 +154,17 @@ class RoundVerifier:
         asked = set(chosen) if self.drafter is not None else set()
         self._num_drafted = len(asked)
         most = self._limits.max_verify_length
-        views = []
-        for session in decoding:
-            count = min(most, session.remaining_output - 1) if session.uid in asked else 0
-            acceptance = self._acceptances[self._work(session).talk.kind]
-            views.append(BlockView(session.uid, count, [acceptance] * count))
+        counts = [
+            min(most, session.remaining_output - 1) if session.uid in asked else 0 for session in decoding
+        ]
+        blocks = Blocks(
+            [session.uid for session in decoding],
+            counts,
+            [self._cells[self._work(session).talk.kind] for session in decoding],
+            [True] * len(decoding),
+        )
         self._load = load_ahead([(session, 0) for session in decoding], running, budget)
-        return self._policy.choose(views, self._load)
+        return self._policy.choose(blocks, self._load)
 
     def seconds(self, plan: BatchPlan) -> float:
         self._draft_s = self._queue_s = 0.0
@@ -181,10 +187,11 @@ class RoundVerifier:
         return draw_accepted(self._random, self._acceptances[self._work(session).talk.kind], verify_length)
 
     def end(self, plan: BatchPlan, num_accepted: Sequence[int]) -> None:
-        outcomes = [
-            BlockOutcome(block.session.uid, block.verify_length, accepted)
-            for block, accepted in zip(plan.blocks, num_accepted, strict=True)
-        ]
+        outcomes = Outcomes(
+            [block.session.uid for block in plan.blocks],
+            [block.verify_length for block in plan.blocks],
+            num_accepted,
+        )
         self._policy.note_pass(outcomes, self._load, self._pass_s)
         self._figures.note(
             num_rounds=1.0,

@@ -115,7 +115,8 @@ class RoundTable:
         mean = sum(rates) / len(rates)
         return choose_lengths(
             [longest] * len(kinds),
-            lambda block, _: rates[block],
+            [[0] * longest] * len(kinds),
+            [[rate] for rate in rates],
             [mean] * longest,
             price,
             max_verified=room,

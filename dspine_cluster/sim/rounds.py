@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from dspine_cluster.core.verify_length import BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
+from dspine_cluster.core.survival import cells_of
+from dspine_cluster.core.verify_length import Blocks, Outcomes, PassLoad, VerifyLengthPolicy
 
 
 class RoundCosts(Protocol):
@@ -96,21 +97,22 @@ class SimulatedRounds:
             self._waiting = []
         rows = {uid: self.draft_rows(uid, self.random) for uid in drafted}
         uids = sorted([*ready, *drafted])
-        views = [_view(uid, rows.get(uid, ())) for uid in uids]
+        own_rows = [rows.get(uid, ()) for uid in uids]
+        blocks = Blocks(
+            uids,
+            [len(own) for own in own_rows],
+            [cells_of([row.confidence for row in own]) for own in own_rows],
+            [True] * len(uids),
+        )
         load = PassLoad(num_kv_tokens=self.num_kv_tokens_each * len(uids))
-        lengths = self.policy.choose(views, load)
-        outcomes = [
-            BlockOutcome(uid, length, self._num_accepted(rows.get(uid, ())[:length]))
-            for uid, length in zip(uids, lengths, strict=True)
-        ]
+        lengths = self.policy.choose(blocks, load)
+        chosen = [own[:length] for own, length in zip(own_rows, lengths, strict=True)]
+        outcomes = Outcomes(uids, lengths, [self._num_accepted(own) for own in chosen])
         taken_s = self.costs.pass_s(len(uids), len(uids) + sum(lengths), load.num_kv_tokens)
         self.now_s += taken_s
         self.policy.note_pass(outcomes, load, taken_s * self._noise_factor())
         self._ask(uids)
-        report.num_tokens += sum(
-            1.0 + _expected_accepted(rows.get(uid, ())[:length])
-            for uid, length in zip(uids, lengths, strict=True)
-        )
+        report.num_tokens += sum(1.0 + _expected_accepted(own) for own in chosen)
         report.num_blocks += len(drafted)
         report.num_verified += sum(lengths)
         report.num_plain_passes += not any(lengths)
@@ -141,7 +143,3 @@ def _expected_accepted(rows: Sequence[Row]) -> float:
         survival *= row.acceptance
         expected += survival
     return expected
-
-
-def _view(uid: int, rows: Sequence[Row]) -> BlockView:
-    return BlockView(uid, len(rows), [row.confidence for row in rows])

@@ -11,6 +11,7 @@ import numpy as np
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
+from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Opened, Proposals
@@ -20,6 +21,7 @@ _REMEMBERED_ASKS = 64
 """More rounds than pass before a new drafter's first answer, which tells how long its drafts take."""
 _MAX_MASS_ERROR = 1e-3
 """How far a float32 distribution may be from a sum of 1."""
+_EDGES = np.array(CONFIDENCE_EDGES)
 _CERTAIN = (None, None)
 """Whoever does not sample without a seed needs no distribution."""
 
@@ -52,7 +54,8 @@ class DraftedBlock:
     tokens: list[int]
     candidates: Int32Array | None  # [num_proposals, K]
     probs: Float32Array | None  # [num_proposals, K]
-    confidences: list[float]
+    cells: list[int]
+    """Where each position belongs by the drafter's confidence there; see `core.survival.cells_of`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -206,12 +209,19 @@ def read_blocks(
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
     sampled = [row for row, needs_distributions in present if needs_distributions]
     drawn_from = _distributions(message, sampled) if sampled else iter(())
-    token_lists, confidences = message.tokens.tolist(), message.confidence.tolist()
+    token_lists, cells = message.tokens.tolist(), read_cells(message.confidence)
     blocks = []
     for row, needs_distributions in present:
         candidates, probs = next(drawn_from) if needs_distributions else _CERTAIN
-        blocks.append(DraftedBlock(token_lists[row], candidates, probs, confidences[row]))
+        blocks.append(DraftedBlock(token_lists[row], candidates, probs, cells[row]))
     return blocks
+
+
+def read_cells(confidences: Float32Array) -> list[list[int]]:
+    """As `core.survival.cells_of`, for each row of [num_rows, num_proposals]."""
+    first = NUM_BINS * np.arange(confidences.shape[1])
+    cells: list[list[int]] = (np.searchsorted(_EDGES, confidences, side="right") + first).tolist()
+    return cells
 
 
 def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[Int32Array, Float32Array]]:

@@ -10,11 +10,11 @@ import torch
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import end_token_ids
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, Budget, load_ahead, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, plan_batch
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
-from dspine_cluster.core.verify_length import BlockOutcome, BlockView, VerifyLengthPolicy
+from dspine_cluster.core.verify_length import Blocks, Outcomes, VerifyLengthPolicy
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
@@ -146,11 +146,11 @@ class VerifierLoop:
         decisions = self._passes.run(plan, self._drafted)
         ended_s = self._clock()
         self._note_duration(plan, ended_s - pass_started_s)
-        outcomes = [
-            BlockOutcome(item.session.uid, item.verify_length, verdict.num_accepted)
-            for item, verdict in decisions
-            if isinstance(item, BlockPlan)
-        ]
+        outcomes = Outcomes(
+            [block.session.uid for block in plan.blocks],
+            [block.verify_length for block in plan.blocks],
+            [verdict.num_accepted for _, verdict in decisions[: len(plan.blocks)]],
+        )
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
@@ -199,24 +199,22 @@ class VerifierLoop:
         return plan
 
     def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
-        views = []
-        for session in ready:
-            block = self._drafted.get(session.uid)
-            is_greedy = session.request.sampling.is_greedy
-            if block is None:
-                views.append(BlockView(session.uid, 0, [], is_greedy))
-                continue
-            num_proposals = min(len(block.tokens), self._num_useful(session))
-            views.append(BlockView(session.uid, num_proposals, block.confidences[:num_proposals], is_greedy))
-        counts = [(session, view.num_proposals) for session, view in zip(ready, views, strict=True)]
+        drafted = [self._drafted.get(session.uid) for session in ready]
+        num_proposals = [
+            0 if block is None else min(len(block.tokens), self._num_useful(session))
+            for session, block in zip(ready, drafted, strict=True)
+        ]
+        counts = list(zip(ready, num_proposals, strict=True))
         self.drafters.count_fallbacks(
-            [
-                session
-                for session, num_proposals in counts
-                if num_proposals == 0 and self._pacing.is_drafted(session)
-            ]
+            [session for session, count in counts if count == 0 and self._pacing.is_drafted(session)]
         )
-        return self.policy.choose(views, load_ahead(counts, self.streams.running, budget))
+        blocks = Blocks(
+            [session.uid for session in ready],
+            num_proposals,
+            [() if block is None else block.cells for block in drafted],
+            [session.request.sampling.is_greedy for session in ready],
+        )
+        return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
 
     def _num_useful(self, session: Session) -> int:
         """Proposals that can still become output beside a bonus token."""

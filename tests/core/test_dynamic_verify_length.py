@@ -9,7 +9,8 @@ import pytest
 
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.exploration import Exploration, ExplorationSettings
-from dspine_cluster.core.verify_length import BlockOutcome, BlockView, PassLoad, VerifyLengthPolicy
+from dspine_cluster.core.survival import cells_of
+from dspine_cluster.core.verify_length import Blocks, Outcomes, PassLoad, VerifyLengthPolicy
 from dspine_cluster.core.verify_walk import Stop
 
 
@@ -17,21 +18,30 @@ def seldom() -> Exploration:
     return Exploration(ExplorationSettings(every_rounds=10_000))
 
 
-def view(uid: int, confidences: Sequence[float], *, is_greedy: bool = True) -> BlockView:
-    return BlockView(uid, len(confidences), confidences, is_greedy)
+def blocks_of(*confidences: Sequence[float], is_greedy: Sequence[bool] | None = None) -> Blocks:
+    """Of the requests 0, 1, 2 .."""
+    return Blocks(
+        range(len(confidences)),
+        [len(rows) for rows in confidences],
+        [cells_of(rows) for rows in confidences],
+        is_greedy or [True] * len(confidences),
+    )
+
+
+def outcomes_of(num_verified: Sequence[int], num_accepted: Sequence[int] | None = None) -> Outcomes:
+    """Of the requests 0, 1, 2 .., of which nothing is accepted unless it is said."""
+    return Outcomes(range(len(num_verified)), num_verified, num_accepted or [0] * len(num_verified))
 
 
 def teach(policy: VerifyLengthPolicy, token_s: float, *, num_requests: int = 2, num_passes: int = 60) -> None:
     """Passes of a constant second and `token_s` a token, with proposals that are accepted as promised: 3 of 4."""
     random = Random(0)
     for _ in range(num_passes):
-        blocks = [view(uid, [0.75] * random.randint(0, 4)) for uid in range(num_requests)]
+        blocks = blocks_of(*([0.75] * random.randint(0, 4) for _ in range(num_requests)))
         policy.choose(blocks)
-        outcomes = [
-            BlockOutcome(b.uid, b.num_proposals, _accepted(random, b.num_proposals, 0.75)) for b in blocks
-        ]
-        num_tokens = sum(1 + outcome.num_verified for outcome in outcomes)
-        policy.note_pass(outcomes, PassLoad(), 1.0 + token_s * num_tokens)
+        accepted = [_accepted(random, count, 0.75) for count in blocks.num_proposals]
+        num_tokens = num_requests + sum(blocks.num_proposals)
+        policy.note_pass(outcomes_of(blocks.num_proposals, accepted), PassLoad(), 1.0 + token_s * num_tokens)
         policy.choose_drafts(range(num_requests))
 
 
@@ -41,7 +51,7 @@ def _accepted(random: Random, num_verified: int, acceptance: float) -> int:
 
 def test_before_a_cost_is_known_all_that_fits_is_verified() -> None:
     policy = DynamicVerifyLength(Random(0))
-    blocks = [view(1, [0.1] * 15), view(2, []), view(3, [0.1] * 15)]
+    blocks = blocks_of([0.1] * 15, [], [0.1] * 15)
     assert policy.choose(blocks) == [15, 0, 15]
     assert policy.choose(blocks, PassLoad(max_verified_tokens=20)) == [15, 0, 5]
 
@@ -50,7 +60,7 @@ def test_more_is_verified_where_tokens_are_cheap() -> None:
     cheap, dear = (DynamicVerifyLength(Random(0), exploration=seldom()) for _ in range(2))
     teach(cheap, 0.001)
     teach(dear, 1.0)
-    blocks = [view(0, [0.75] * 15), view(1, [0.75] * 15)]
+    blocks = blocks_of([0.75] * 15, [0.75] * 15)
     assert sum(cheap.choose(blocks)) > 25
     assert sum(dear.choose(blocks)) < 6
 
@@ -58,17 +68,18 @@ def test_more_is_verified_where_tokens_are_cheap() -> None:
 def test_confidence_decides_between_requests() -> None:
     policy = DynamicVerifyLength(Random(0), exploration=seldom())
     teach(policy, 0.3)
-    confident, doubtful = policy.choose([view(0, [0.99] * 8), view(1, [0.1] * 8)])
+    confident, doubtful = policy.choose(blocks_of([0.99] * 8, [0.1] * 8))
     assert confident > doubtful
 
 
 def test_acceptance_of_greedy_and_of_sampled_requests_is_learnt_apart() -> None:
     policy = DynamicVerifyLength(Random(0), exploration=seldom())
     teach(policy, 0.2)
+    blocks = blocks_of([0.75] * 4, [0.75] * 4, is_greedy=[True, False])
     for _ in range(300):
-        policy.choose([view(0, [0.75] * 4), view(1, [0.75] * 4, is_greedy=False)])
-        policy.note_pass([BlockOutcome(0, 4, 4), BlockOutcome(1, 4, 0)], PassLoad(), 3.0)
-    greedy, sampled = policy.choose([view(0, [0.75] * 4), view(1, [0.75] * 4, is_greedy=False)])
+        policy.choose(blocks)
+        policy.note_pass(outcomes_of([4, 4], [4, 0]), PassLoad(), 3.0)
+    greedy, sampled = policy.choose(blocks)
     assert greedy == 4
     assert sampled == 0
 
@@ -76,7 +87,7 @@ def test_acceptance_of_greedy_and_of_sampled_requests_is_learnt_apart() -> None:
 def test_the_room_of_the_pass_is_kept() -> None:
     policy = DynamicVerifyLength(Random(0), exploration=seldom())
     teach(policy, 0.0001)
-    blocks = [view(uid, [0.9] * 15) for uid in range(4)]
+    blocks = blocks_of(*[[0.9] * 15] * 4)
     assert sum(policy.choose(blocks, PassLoad(max_verified_tokens=17))) == 17
     assert policy.figures()[f"verify_stops_total{{reason={Stop.ROOM}}}"] == 1
 
@@ -86,10 +97,9 @@ def test_one_request_of_one_round_in_64_is_verified_in_full() -> None:
     teach(policy, 1.0, num_requests=4, num_passes=20)
     num_full = []
     for _ in range(256):
-        lengths = policy.choose([view(uid, [0.3] * 15) for uid in range(4)])
+        lengths = policy.choose(blocks_of(*[[0.3] * 15] * 4))
         num_full.append(sum(length == 15 for length in lengths))
-        outcomes = [BlockOutcome(uid, length, 0) for uid, length in enumerate(lengths)]
-        policy.note_pass(outcomes, PassLoad(), 5.0 + sum(lengths))
+        policy.note_pass(outcomes_of(lengths), PassLoad(), 5.0 + sum(lengths))
         policy.choose_drafts(range(4))
     assert set(num_full) == {0, 1}
     assert 2 <= sum(num_full) <= 4
@@ -100,9 +110,8 @@ def test_when_all_decode_plainly_one_draft_in_64_rounds_is_asked_for() -> None:
     asked = []
     drafting: set[int] = {0, 1}
     for _ in range(400):
-        blocks = [view(uid, [0.5] * 15 if uid in drafting else []) for uid in range(2)]
-        lengths = policy.choose(blocks)
-        policy.note_pass([BlockOutcome(u, n, 0) for u, n in enumerate(lengths)], PassLoad(), 1.0)
+        lengths = policy.choose(blocks_of(*([0.5] * 15 if uid in drafting else [] for uid in range(2))))
+        policy.note_pass(outcomes_of(lengths), PassLoad(), 1.0)
         drafting = set(policy.choose_drafts([0, 1]))
         policy.note_drafts(max(1, len(drafting)), 1.0)
         asked.append(len(drafting))
@@ -114,11 +123,11 @@ def test_when_all_decode_plainly_one_draft_in_64_rounds_is_asked_for() -> None:
 def test_a_trial_waits_a_little_for_a_drafter_to_catch_up(num_missed: int, num_full: int) -> None:
     exploration = Exploration(ExplorationSettings(max_missed=3))
     policy = DynamicVerifyLength(Random(0), exploration=exploration)
-    policy.note_pass([BlockOutcome(0, 0, 0), BlockOutcome(1, 0, 0)], PassLoad(), 3.0)
+    policy.note_pass(outcomes_of([0, 0]), PassLoad(), 3.0)
     exploration.begin(1)
     for _ in range(num_missed):
-        policy.choose([view(0, []), view(1, [])])
-    lengths = policy.choose([view(0, [0.01] * 15), view(1, [0.01] * 15)])
+        policy.choose(blocks_of([], []))
+    lengths = policy.choose(blocks_of([0.01] * 15, [0.01] * 15))
     assert lengths.count(15) == num_full
 
 
@@ -134,7 +143,7 @@ def test_requests_that_end_are_forgotten() -> None:
 
 def test_a_pass_without_blocks_teaches_its_cost() -> None:
     policy = DynamicVerifyLength(Random(0))
-    policy.note_pass([], PassLoad(num_prefill_tokens=512), 0.1)
+    policy.note_pass(outcomes_of([]), PassLoad(num_prefill_tokens=512), 0.1)
     assert policy.pass_cost.is_known
 
 
@@ -142,7 +151,7 @@ def test_a_gap_is_filled_with_the_prefill_that_the_draft_leaves_time_for() -> No
     policy = DynamicVerifyLength(Random(0))
     assert policy.prefill_room(1024, 8, 0.0) == 1024, "nothing is known yet"
     for num_tokens in (64, 128, 256, 512) * 20:
-        policy.note_pass([], PassLoad(num_prefill_tokens=num_tokens), 0.001 * num_tokens)
+        policy.note_pass(outcomes_of([]), PassLoad(num_prefill_tokens=num_tokens), 0.001 * num_tokens)
     for _ in range(20):
         policy.note_drafts(8, 0.3)
     assert policy.prefill_room(1024, 8, 0.0) in (256, 320)
@@ -154,10 +163,9 @@ def test_a_gap_is_filled_with_the_prefill_that_the_draft_leaves_time_for() -> No
 def play(policy: DynamicVerifyLength, constant_s: float, token_s: float, draft_s: float) -> None:
     """Rounds of four requests, or of two of them, that accept all of eight proposals."""
     for number in range(60):
-        lengths = policy.choose([view(uid, [0.95] * 8) for uid in range(2 + 2 * (number % 2))])
-        outcomes = [BlockOutcome(uid, length, length) for uid, length in enumerate(lengths)]
+        lengths = policy.choose(blocks_of(*[[0.95] * 8] * (2 + 2 * (number % 2))))
         num_tokens = sum(1 + length for length in lengths)
-        policy.note_pass(outcomes, PassLoad(), constant_s + token_s * num_tokens)
+        policy.note_pass(outcomes_of(lengths, lengths), PassLoad(), constant_s + token_s * num_tokens)
         policy.choose_drafts(range(4))
         policy.note_drafts(4, draft_s)
         policy.note_drafts(2, draft_s / 2)
@@ -189,10 +197,9 @@ def test_it_is_deterministic() -> None:
         random = Random(1)
         chosen = []
         for _ in range(150):
-            blocks = [view(uid, [random.random() for _ in range(15)]) for uid in range(3)]
-            chosen.append(policy.choose(blocks))
-            outcomes = [BlockOutcome(u, n, _accepted(random, n, 0.7)) for u, n in enumerate(chosen[-1])]
-            policy.note_pass(outcomes, PassLoad(), 1.0 + 0.1 * sum(chosen[-1]))
+            chosen.append(policy.choose(blocks_of(*([random.random() for _ in range(15)] for _ in range(3)))))
+            accepted = [_accepted(random, length, 0.7) for length in chosen[-1]]
+            policy.note_pass(outcomes_of(chosen[-1], accepted), PassLoad(), 1.0 + 0.1 * sum(chosen[-1]))
             policy.choose_drafts(range(3))
         return chosen
 
@@ -214,7 +221,7 @@ def test_sampled_output_is_the_targets_unless_confidences_are_those_of_the_drawn
         policy = DynamicVerifyLength(Random(0), exploration=seldom())
         teach(policy, 0.6)
         confidences = [float(Q[first]), float(Q[second])] if of_the_token else [0.5, (0.1, 0.9, 0.6)[first]]
-        (length,) = policy.choose([view(0, confidences, is_greedy=False)])
+        (length,) = policy.choose(blocks_of(confidences, is_greedy=[False]))
         chosen.add(length)
         weight = Q[first] * Q[second]
         if length == 0:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.verify_walk import RoundPrice, Stop, Walk, choose_lengths
+from tests.core import step_by_step_walk
 
 EXPECTED = [0.6] * 15
 
@@ -38,7 +39,8 @@ def walk(
 ) -> Walk:
     return choose_lengths(
         [len(rows) for rows in conditionals],
-        lambda block, position: conditionals[block][position],
+        [range(len(rows)) for rows in conditionals],
+        conditionals,
         expected,
         cost,
         max_verified=max_verified,
@@ -60,6 +62,22 @@ rows_strategy = st.lists(st.floats(0.01, 1.0), max_size=4)
 blocks_strategy = st.lists(rows_strategy, min_size=1, max_size=3)
 
 
+class Rows(Sequence[int]):
+    """The cells of a block, which are asked for in order, once."""
+
+    def __init__(self, length: int) -> None:
+        self.num_asked = 0
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, position: Any) -> Any:
+        assert position == self.num_asked
+        self.num_asked += 1
+        return position
+
+
 @given(blocks_strategy, st.floats(0.0, 1.0), st.floats(0.0, 2.0))
 def test_on_a_straight_cost_curve_no_other_lengths_give_more(
     conditionals: list[list[float]], token_s: float, base_s: float
@@ -79,23 +97,55 @@ def test_on_a_straight_cost_curve_no_other_lengths_give_more(
 def test_a_row_is_asked_for_only_when_all_before_it_are_verified(
     conditionals: list[list[float]], token_s: float, buckets: Sequence[int], max_verified: int
 ) -> None:
-    asked: Counter[int] = Counter()
-
-    def conditional(block: int, position: int) -> float:
-        assert position == asked[block], "rows are asked for in order, once"
-        asked[block] += 1
-        return conditionals[block][position]
-
+    rows = [Rows(len(rates)) for rates in conditionals]
     chosen = choose_lengths(
-        [len(rows) for rows in conditionals],
-        conditional,
+        [len(rates) for rates in conditionals],
+        rows,
+        conditionals,
         EXPECTED,
         price(len(conditionals), token_s=token_s, buckets=buckets),
         max_verified=max_verified,
     )
-    for block, length in enumerate(chosen.lengths):
-        assert asked[block] <= length + 1
+    for own, length in zip(rows, chosen.lengths, strict=True):
+        assert own.num_asked <= length + 1
     assert sum(chosen.lengths) <= max_verified
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> CostCurve:
+    steps = draw(st.lists(st.integers(1, 20), max_size=3))
+    starts = [0, *accumulate(steps)]
+    slopes = draw(st.lists(st.floats(0.0, 0.2), min_size=len(starts), max_size=len(starts)))
+    values = [draw(st.floats(0.1, 2.0))]
+    for step, slope in zip(steps, slopes, strict=False):
+        values.append(values[-1] + step * slope)
+    return CostCurve(starts, values, slopes, 1e-3, draw(st.sampled_from([(), (4, 8, 16, 24), (1, 6, 40)])))
+
+
+@given(st.data())
+def test_it_takes_what_a_walk_without_shortcuts_takes(data: st.DataObject) -> None:
+    rates = st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+    conditionals = data.draw(st.lists(st.lists(rates, max_size=6), min_size=1, max_size=6))
+    expected = data.draw(st.lists(rates, min_size=6, max_size=6))
+    num_requests = len(conditionals)
+    cost = RoundPrice(
+        data.draw(curves()),
+        num_requests + data.draw(st.sampled_from([0, 0, 10])),
+        num_requests + data.draw(st.floats(0.0, 3.0)),
+        data.draw(st.floats(0.0, 1.0)),
+    )
+    max_verified = data.draw(st.one_of(st.just(1000), st.integers(0, 20)))
+    in_full = data.draw(st.lists(st.integers(0, num_requests - 1), max_size=1))
+    plain = step_by_step_walk.choose_lengths(
+        [len(rows) for rows in conditionals],
+        lambda block, position: conditionals[block][position],
+        expected,
+        cost,
+        max_verified=max_verified,
+        in_full=in_full,
+    )
+    chosen = walk(conditionals, cost, expected=expected, max_verified=max_verified, in_full=in_full)
+    assert chosen == plain
 
 
 def test_what_fills_a_bucket_is_free() -> None:

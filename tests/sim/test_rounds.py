@@ -7,9 +7,9 @@ import pytest
 
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
-    BlockOutcome,
-    BlockView,
+    Blocks,
     FixedVerifyLength,
+    Outcomes,
     PassLoad,
     VerifyLengthPolicy,
 )
@@ -51,15 +51,15 @@ class FirstOnly(VerifyLengthPolicy):
         self.accepted = 0
         self.taken_s: list[float] = []
 
-    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
-        self.passes.append([block.uid for block in blocks])
-        return [block.num_proposals for block in blocks]
+    def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
+        self.passes.append(list(blocks.uids))
+        return list(blocks.num_proposals)
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
         return {0}
 
-    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
-        self.accepted += sum(outcome.num_accepted for outcome in outcomes)
+    def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
+        self.accepted += sum(outcomes.num_accepted)
         self.taken_s.append(taken_s)
 
 

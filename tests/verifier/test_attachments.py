@@ -5,10 +5,11 @@ import pytest
 
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.session import Session
+from dspine_cluster.core.survival import CONFIDENCE_EDGES, cells_of
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.messages import Draft, Features, Message, Proposals
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
-from dspine_cluster.verifier.attachments import Attachment, Fallback, Link, read_blocks
+from dspine_cluster.verifier.attachments import Attachment, Fallback, Link, read_blocks, read_cells
 from tests.drafts import column
 from tests.verifier.harness import (
     LoopHarness,
@@ -88,3 +89,10 @@ def test_a_drafter_that_takes_no_features_is_not_asked_for_drafts() -> None:
     harness = LoopHarness(target, channel=Full(lambda item: None))
     assert [r.token_ids for r in harness.generate(requests)] == [r.token_ids for r in plain]
     assert set(harness.loop.drafters.fallbacks) == {Fallback.CREDITS}
+
+
+def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
+    random = np.random.default_rng(0).random((50, 15), np.float32)
+    edges = np.array([*CONFIDENCE_EDGES, 0.0, 1.0], np.float32)
+    for confidences in (random, edges[None]):
+        assert read_cells(confidences) == [cells_of(row) for row in confidences.tolist()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +12,7 @@ from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.exploration import Exploration, ExplorationSettings
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
-    BlockView,
+    Blocks,
     FixedVerifyLength,
     PassLoad,
     VerifyLengthPolicy,
@@ -57,10 +57,10 @@ class RandomVerifyLength(VerifyLengthPolicy):
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
+    def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
         room, lengths = load.max_verified_tokens, []
-        for block in blocks:
-            lengths.append(min(room, self._random.randint(0, block.num_proposals)))
+        for num_proposals in blocks.num_proposals:
+            lengths.append(min(room, self._random.randint(0, num_proposals)))
             room -= lengths[-1]
         return lengths
 

@@ -13,8 +13,8 @@ from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
-    BlockOutcome,
-    BlockView,
+    Blocks,
+    Outcomes,
     PassLoad,
     VerifyLengthPolicy,
 )
@@ -89,8 +89,8 @@ class Scripted(VerifyLengthPolicy):
         self.prefilled: list[int] = []
         self.drafts: list[tuple[int, float]] = []
 
-    def choose(self, blocks: Sequence[BlockView], load: PassLoad = NO_LOAD) -> list[int]:
-        return [block.num_proposals for block in blocks]
+    def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
+        return list(blocks.num_proposals)
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
         return self.drafted & set(uids)
@@ -101,8 +101,8 @@ class Scripted(VerifyLengthPolicy):
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
         self.drafts.append((num_blocks, round(taken_s, 6)))
 
-    def note_pass(self, outcomes: Sequence[BlockOutcome], load: PassLoad, taken_s: float) -> None:
-        self.passes.append([outcome.uid for outcome in outcomes])
+    def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
+        self.passes.append(list(outcomes.uids))
         self.prefilled.append(load.num_prefill_tokens)
 
 
