@@ -105,12 +105,11 @@ def _answer(channel: Channel) -> None:
         waiter.wait(_TIMEOUT_S)
         waiter.clear()
         try:
-            messages = channel.receive()
+            drafts = [message for message in channel.receive() if isinstance(message, Draft)]
         except ChannelClosedError:
             return
-        for message in messages:
-            if isinstance(message, Draft):
-                channel.send(_proposals(message))
+        for draft in drafts:
+            channel.send(_proposals(draft))
 
 
 def _proposals(draft: Draft) -> Proposals:

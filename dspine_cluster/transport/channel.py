@@ -57,7 +57,10 @@ class Channel(Protocol):
         """
 
     def receive(self) -> list[Message]:
-        """Everything that has arrived, in order; possibly nothing. The sender gets its credits back.
+        """Everything that has arrived, in order; possibly nothing. The sender gets its credits back, where a `Waiter`
+        watches the channel with the next message or when that waits.
+
+        Rows of features may lie in memory shared with the sender, who gets it back when nothing refers to them.
 
         Raises:
             ChannelClosedError: the channel is closed and all that arrived before has been received.

@@ -2,6 +2,8 @@
 
 The memory is an anonymous file whose descriptor the writer passes to the reader, so nothing of it has a name, and it is
 gone with the last of the two. It is sealed against shrinking: a reader never touches memory that a writer took away.
+What is in it is read in place, so it lies in one piece. A ring in which nothing lies begins anew at its start, because
+memory that was used last is the fastest.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ import mmap
 import os
 import socket
 import struct
+import threading
+import weakref
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +26,7 @@ import numpy.typing as npt
 from dspine_cluster.errors import ChannelError
 
 _HEADER_BYTES = mmap.PAGESIZE
-"""Before the ring: how many bytes the reader has taken since the start, int64."""
+"""Before the ring: the position up to which the reader has given everything back, int64."""
 _SIZE = struct.Struct("<Q")
 _IS_SUPPORTED = hasattr(os, "memfd_create")
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL if _IS_SUPPORTED else 0
@@ -29,18 +35,17 @@ logger = logging.getLogger(__name__)
 
 
 class _Mapped:
-    def __init__(self, file: int, ring_bytes: int) -> None:
-        mapped = np.frombuffer(mmap.mmap(file, _HEADER_BYTES + ring_bytes), np.uint8)
-        self._taken = mapped[:8].view(np.int64)  # [1]; written by the reader alone
-        self._ring = mapped[_HEADER_BYTES:]
+    """Positions in the stream of bytes only grow; the one at `position` lies at `position` modulo the ring's size."""
 
-    def _parts(self, start: int, num_bytes: int) -> list[npt.NDArray[np.uint8]]:
-        """Where the bytes from position `start` on lie: one piece, or two where the ring ends between them."""
-        first = start % len(self._ring)
-        end = first + num_bytes
-        if end <= len(self._ring):
-            return [self._ring[first:end]]
-        return [self._ring[first:], self._ring[: end - len(self._ring)]]
+    def __init__(self, file: int, ring_bytes: int) -> None:
+        self._memory = mmap.mmap(file, _HEADER_BYTES + ring_bytes)
+        self._size = ring_bytes
+        self._taken = np.frombuffer(self._memory, np.int64, 1)
+        """[1]: written by the reader alone."""
+
+    def _piece(self, position: int, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """The bytes from `position` on. Views of it keep it alive."""
+        return np.frombuffer(self._memory, np.uint8, num_bytes, _HEADER_BYTES + position % self._size)
 
 
 class RingWriter(_Mapped):
@@ -65,18 +70,24 @@ class RingWriter(_Mapped):
         if not self._seen_taken <= taken <= self._written:
             raise ChannelError("the peer forged how much it has taken out of the shared memory")
         self._seen_taken = taken
-        if num_bytes > len(self._ring) - (self._written - taken):
+        start = self._written
+        is_empty = taken == start
+        if is_empty or start % self._size + num_bytes > self._size:
+            start = -(-start // self._size) * self._size
+        if start + num_bytes - (start if is_empty else taken) > self._size:
             return None
-        start = position = self._written
+        position = start
         for array in arrays:
-            source = np.frombuffer(array, np.uint8)
-            for part in self._parts(position, len(source)):
-                part[:] = source[: len(part)]
-                source = source[len(part) :]
-                position += len(part)
+            self._piece(position, len(array))[:] = np.frombuffer(array, np.uint8)
+            position += len(array)
         assert position == start + num_bytes
         self._written = position
         return start
+
+
+class _Lent(NamedTuple):
+    start: int
+    piece: weakref.ref[npt.NDArray[np.uint8]]
 
 
 class RingReader(_Mapped):
@@ -84,24 +95,37 @@ class RingReader(_Mapped):
 
     def __init__(self, file: int, ring_bytes: int) -> None:
         super().__init__(file, ring_bytes)
-        self._num_taken = 0
+        self._end = 0
+        """Of what has been taken."""
+        self._lent: deque[_Lent] = deque()  # oldest first
+        self._lock = threading.Lock()
+        """Guards the two."""
 
     def take(self, start: int, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """A copy of the next bytes, whose place is free again.
+        """The next bytes, in place. The writer may change them at any time; it should not before nothing refers to
+        them any more, and `give_back` has said so.
 
         Raises:
             ChannelError: they are not the next, or more than the ring holds.
         """
-        if start != self._num_taken or not 0 < num_bytes <= len(self._ring):
+        first = start % self._size
+        is_next = start == self._end or (first == 0 and 0 < start - self._end < self._size)
+        if not is_next or not 0 < num_bytes <= self._size - first:
             raise ChannelError("the peer named a place in the shared memory that is not the next")
-        data = np.empty(num_bytes, np.uint8)
-        first = 0
-        for part in self._parts(start, num_bytes):
-            data[first : first + len(part)] = part
-            first += len(part)
-        self._num_taken += num_bytes
-        self._taken[0] = self._num_taken
-        return data
+        piece = self._piece(start, num_bytes)
+        with self._lock:
+            self._end = start + num_bytes
+            self._lent.append(_Lent(start, weakref.ref(piece)))
+        return piece
+
+    def give_back(self) -> None:
+        """Let the writer have what nothing refers to any more, up to the oldest piece that something does refer to."""
+        if not self._lent:
+            return
+        with self._lock:
+            while self._lent and self._lent[0].piece() is None:
+                self._lent.popleft()
+            self._taken[0] = self._lent[0].start if self._lent else self._end
 
 
 def send_ring(connected: socket.socket, ring_bytes: int) -> RingWriter | None:

@@ -53,6 +53,8 @@ class SocketChannel:
             self._writer.take_back,
             ring if isinstance(ring, RingReader) else None,
         )
+        self.is_watched = False
+        """A `Waiter` reads it, too: credits may wait until something else is sent, or until it waits."""
         self._is_awake = False
         """The thread has been told that there is something to write or a reason to stop, and has not looked yet."""
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -86,6 +88,7 @@ class SocketChannel:
                 if bulk or not isinstance(message, FeatureBatch):
                     self._wake()
             else:
+                self._reader.give_back()
                 self._writer.queue_round(message)
                 self._write_or_wake()
         except ChannelError as error:
@@ -95,10 +98,12 @@ class SocketChannel:
         return True
 
     def receive(self) -> list[Message]:
+        self._settle()
         messages, num_bytes, features_bytes = self._inbox.take()
         if features_bytes:
-            self._writer.queue_credit(features_bytes)
-            self._write_or_wake()
+            self._writer.owe_credit(features_bytes)
+            if not self.is_watched:
+                self._settle()
         if self._is_full(num_bytes, features_bytes):
             self._wake()
         return messages
@@ -143,6 +148,8 @@ class SocketChannel:
 
     def read_elsewhere(self, is_elsewhere: bool) -> None:
         """Have the thread leave all reading to whoever calls `read`, or take it back."""
+        if is_elsewhere:
+            self._settle()
         self._is_read_elsewhere = is_elsewhere
         self._update_interest()
 
@@ -185,6 +192,12 @@ class SocketChannel:
 
     def _is_full(self, num_bytes: int, features_bytes: int) -> bool:
         return num_bytes - features_bytes > self._limits.max_queued_bytes
+
+    def _settle(self) -> None:
+        """Give back to the peer what it has lent: credits, and memory."""
+        self._reader.give_back()
+        if self._writer.owes_credit:
+            self._write_or_wake()
 
     def _write_or_wake(self) -> None:
         """Write now what the socket takes; the thread writes the rest, or all of it if it is writing already."""

@@ -35,6 +35,7 @@ class SocketReader:
         self._limits = limits
         self._inbox = inbox
         self._on_credit = on_credit
+        self._ring = ring
         self._decoder = Decoder(
             max_header_bytes=limits.max_header_bytes, max_payload_bytes=limits.max_payload_bytes, ring=ring
         )
@@ -52,8 +53,9 @@ class SocketReader:
         with self._lock:
             num_left = PASS_BYTES
             while num_left > 0 and not self._is_closed:
+                buffer = self._decoder.buffer()
                 try:
-                    num_bytes = self._socket.recv_into(self._decoder.buffer())
+                    num_bytes = self._socket.recv_into(buffer)
                 except BlockingIOError:
                     return
                 if num_bytes == 0:
@@ -61,11 +63,20 @@ class SocketReader:
                     raise ChannelClosedError(f"the peer closed the channel{where}")
                 num_left -= num_bytes
                 self._deliver(num_bytes)
+                if num_bytes < len(buffer):  # that was all
+                    return
+
+    def give_back(self) -> None:
+        """Let the peer have the shared memory that nothing received refers to any more."""
+        ring = self._ring
+        if ring is not None:
+            ring.give_back()
 
     def close(self) -> None:
         """Read nothing more: the socket may be closed from now on."""
         with self._lock:
             self._is_closed = True
+            self._ring = None  # now rather than with the next garbage collection: it holds a descriptor
             self._decoder.drop_ring()
 
     def _deliver(self, num_bytes: int) -> None:

@@ -47,9 +47,10 @@ class SocketWriter:
         self._writing_bytes = 0
         """How much of the queued bytes is being written."""
         self._count_lock = threading.Lock()
-        """Guards the two counts below."""
+        """Guards the three counts below."""
         self._max_credit_bytes = self._credit_bytes = credit_bytes
         self._queued_bytes = 0
+        self._owed_bytes = 0
         self.is_broken = False
         """Nothing can be written any more; what the peer sent before may still be read."""
 
@@ -61,6 +62,11 @@ class SocketWriter:
     def queued_bytes(self) -> int:
         """Of rounds that wait or are being written."""
         return self._queued_bytes
+
+    @property
+    def owes_credit(self) -> bool:
+        """Whether the peer has not been told yet of all that it may send again."""
+        return self._owed_bytes > 0
 
     def queue_features(self, message: Features | FeatureBatch, *, is_bulk: bool) -> bool:
         """False if the credits do not suffice.
@@ -93,9 +99,10 @@ class SocketWriter:
             raise ChannelClosedError("the peer has stopped reading")
         self._rounds.append(_Outgoing(buffers, num_bytes))
 
-    def queue_credit(self, num_bytes: int) -> None:
-        """Tell the peer that it may send so much more. For the thread that receives."""
-        self._rounds.append(_Outgoing(self._credit_encoder.encode(Credit(num_bytes), self._limits), 0))
+    def owe_credit(self, num_bytes: int) -> None:
+        """Tell the peer with what is written next that it may send so much more."""
+        with self._count_lock:
+            self._owed_bytes += num_bytes
 
     def take_back(self, num_bytes: int) -> None:
         """The peer lets so much more be sent.
@@ -167,6 +174,10 @@ class SocketWriter:
             with self._count_lock:
                 self._queued_bytes -= self._writing_bytes
             self._writing_bytes = 0
+        if self._owed_bytes:
+            with self._count_lock:
+                owed_bytes, self._owed_bytes = self._owed_bytes, 0
+            self._writing += self._credit_encoder.encode(Credit(owed_bytes), self._limits)
         while self._rounds and len(self._writing) < _MAX_BUFFERS:
             outgoing = self._rounds.popleft()
             self._writing += outgoing.buffers

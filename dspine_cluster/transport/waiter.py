@@ -33,6 +33,7 @@ class Waiter:
         if isinstance(channel, SocketChannel) and channel.can_be_read_elsewhere:
             file = channel.fileno()
             if file >= 0:
+                channel.is_watched = True
                 self._channels[file] = channel
                 self._poller.register(file, select.POLLIN)
         self.set()

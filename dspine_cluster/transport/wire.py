@@ -27,6 +27,7 @@ Buffer: TypeAlias = "bytes | memoryview"
 _PREFIX = struct.Struct("<II")
 """Bytes of the header, bytes of all arrays."""
 _MAX_DIM = 1 << 24
+_NOTHING: UInt8Array = np.empty(0, np.uint8)
 
 
 class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="credit"):
@@ -112,10 +113,11 @@ class Decoder:
         self._num_shared = 0
         """Bytes of the stream that wait in the shared buffer: less than prefix and header of one frame."""
         self._header = b""
-        self._payload: UInt8Array = np.empty(0, np.uint8)
+        self._payload: UInt8Array = _NOTHING
         self._num_payload = 0
         """Bytes of `_payload` that have arrived."""
         self._payload_used = 0
+        self._is_payload_shared = False
 
     @property
     def is_between_frames(self) -> bool:
@@ -172,14 +174,19 @@ class Decoder:
         return body
 
     def _finish(self) -> Iterator[tuple[Message | Credit, int]]:
+        self._is_payload_shared = self._from_ring is not None
         if self._from_ring is not None:
             if self._payload.size:
                 raise ChannelError("the peer sent arrays both through the shared memory and beside it")
             self._payload, self._from_ring = self._from_ring, None
-            self._num_payload = self._payload.size
         frame = self._decode()
+        num_bytes = _PREFIX.size + len(self._header) + self._payload.size
+        self._payload, self._num_payload = (
+            _NOTHING,
+            0,
+        )  # shared memory is the sender's again once nobody has it
         if not isinstance(frame, Shared):
-            yield frame, _PREFIX.size + len(self._header) + self._payload.size
+            yield frame, num_bytes
             return
         if self._ring is None or frame.num_bytes > self._max_payload_bytes:
             raise ChannelError("the peer sent through shared memory what it may not")
@@ -206,4 +213,6 @@ class Decoder:
         if end > self._payload.size:
             raise ValueError("an array has more elements than there are bytes")
         self._payload_used = end
-        return self._payload[start:end].view(dtype).reshape(shape)
+        array = self._payload[start:end].view(dtype).reshape(shape)
+        # The sender can change what it shares after it was checked. Features may be any numbers, but nothing else may.
+        return array.copy() if self._is_payload_shared and dtype != np.uint8 else array

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,32 +36,78 @@ def ring_pair(ring_bytes: int = RING_BYTES) -> tuple[RingWriter, RingReader]:
     return writer, reader
 
 
+def take_next(writer: RingWriter, reader: RingReader, num_bytes: int) -> npt.NDArray[np.uint8]:
+    """What was written of this number, as many times."""
+    start = writer.write([view(bytes([num_bytes]) * num_bytes)], num_bytes)
+    assert start is not None
+    return reader.take(start, num_bytes)
+
+
 def view(data: bytes) -> memoryview:
     return memoryview(data)
 
 
 @given(st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=3), max_size=30), st.data())
-def test_everything_is_read_once_and_in_order_whatever_its_size(
+def test_what_somebody_refers_to_stays_as_it_was_written(
     messages: list[list[bytes]], data: st.DataObject
 ) -> None:
     writer, reader = ring_pair()
-    waiting: list[tuple[int, bytes]] = []
-    num_free = RING_BYTES
+    taken: list[tuple[npt.NDArray[np.uint8], bytes]] = []
     for parts in messages:
         whole = b"".join(parts)
         if not whole:
             continue
         start = writer.write([view(part) for part in parts if part], len(whole))
-        assert (start is None) == (len(whole) > num_free), "it is refused only where there is no room"
+        if not taken:
+            assert (start is None) == (len(whole) > RING_BYTES), "an empty ring takes what it can hold"
         if start is not None:
-            waiting.append((start, whole))
-            num_free -= len(whole)
-        for _ in range(data.draw(st.integers(0, len(waiting)))):
-            start, expected = waiting.pop(0)
-            assert reader.take(start, len(expected)).tobytes() == expected
-            num_free += len(expected)
-    for start, expected in waiting:
-        assert reader.take(start, len(expected)).tobytes() == expected
+            taken.append((reader.take(start, len(whole)), whole))
+        for _ in range(data.draw(st.integers(0, len(taken)))):
+            taken.pop(data.draw(st.integers(0, len(taken) - 1)))
+        assert all(array.tobytes() == expected for array, expected in taken)
+        reader.give_back()
+
+
+def test_a_ring_is_written_until_it_is_full_and_again_as_it_is_given_back() -> None:
+    writer, reader = ring_pair(100)
+    pieces = [take_next(writer, reader, num_bytes) for num_bytes in (40, 40, 20)]
+    assert writer.write([view(bytes(1))], 1) is None
+    del pieces[1]
+    reader.give_back()
+    assert writer.write([view(bytes(1))], 1) is None, "what lies before it is in use"
+    del pieces[0]
+    reader.give_back()
+    pieces.append(take_next(writer, reader, 80))
+    assert writer.write([view(bytes(1))], 1) is None
+
+
+def test_what_does_not_fit_before_the_end_of_the_ring_begins_at_its_start() -> None:
+    writer, reader = ring_pair(100)
+    first, second = (take_next(writer, reader, num_bytes) for num_bytes in (50, 30))
+    del first
+    reader.give_back()
+    third = take_next(writer, reader, 40)
+    assert writer.write([view(bytes(20))], 20) is None
+    assert second.tobytes() == bytes([30]) * 30
+    assert third.tobytes() == bytes([40]) * 40
+
+
+def test_a_ring_in_which_nothing_lies_begins_anew_at_its_start() -> None:
+    writer, reader = ring_pair(100)
+    for number in range(5):
+        assert writer.write([view(bytes(60))], 60) == 100 * number
+        reader.take(100 * number, 60)
+        reader.give_back()
+
+
+def test_views_of_a_piece_keep_it() -> None:
+    writer, reader = ring_pair(100)
+    last = take_next(writer, reader, 100)[20:].reshape(8, 10)[1:].view(np.int16)
+    reader.give_back()
+    assert writer.write([view(bytes(1))], 1) is None
+    del last
+    reader.give_back()
+    assert writer.write([view(bytes(1))], 1) == 100
 
 
 @pytest.mark.parametrize(
@@ -82,11 +129,29 @@ def test_what_was_taken_cannot_be_taken_again() -> None:
         reader.take(0, 20)
 
 
+@pytest.mark.parametrize("start", [21, RING_BYTES - 1, RING_BYTES + 1, 2 * RING_BYTES])
+def test_only_the_start_of_the_ring_may_be_skipped_to(start: int) -> None:
+    writer, reader = ring_pair()
+    writer.write([view(bytes(20))], 20)
+    reader.take(0, 20)
+    with pytest.raises(ChannelError, match="not the next"):
+        reader.take(start, 20)
+
+
+def test_nothing_beyond_the_end_of_the_ring_is_read() -> None:
+    writer, reader = ring_pair()
+    writer.write([view(bytes(60))], 60)
+    reader.take(0, 60)
+    with pytest.raises(ChannelError, match="not the next"):
+        reader.take(60, RING_BYTES - 59)
+
+
 @pytest.mark.parametrize("taken", [-1, 9, 22, 2**62])
 def test_a_reader_that_takes_what_was_not_written_or_gives_back_is_noticed(taken: int) -> None:
     writer, reader = ring_pair()
     writer.write([view(bytes(20))], 20)
     reader.take(0, 10)
+    reader.give_back()
     writer.write([view(bytes(1))], 1)
     reader._taken[0] = taken
     with pytest.raises(ChannelError, match="forged"):
@@ -180,14 +245,3 @@ def _target(name: str) -> str:
         return os.readlink(f"/proc/self/fd/{name}")
     except OSError:
         return ""
-
-
-def test_rows_of_a_large_ring_are_copied_out() -> None:
-    writer, reader = ring_pair(1 << 16)
-    rows = np.arange(10_000, dtype=np.uint8)
-    taken = []
-    for _ in range(20):
-        start = writer.write([rows.data], rows.nbytes)
-        assert start is not None
-        taken.append(reader.take(start, rows.nbytes))
-    assert all((data == rows).all() for data in taken), "later writes do not change what was taken"

@@ -314,11 +314,41 @@ def test_a_round_is_not_carried_through_the_socket_while_the_ring_has_room(
 ) -> None:
     first, second, writer = near_channels
     for number in range(10):
-        written = writer._written
         assert first.send(feature_batch(number, 50))
-        assert writer._written == written + 5000 + 2 * 20
+        assert writer._written == number * RING_BYTES + 5000 + 2 * 20
         first.send(Close(number))
         receive_until(second, closes(number))
+        second.send(Need(1, 0, 1))
+
+
+def test_memory_of_rows_is_not_written_anew_while_somebody_has_them(
+    near_channels: tuple[SocketChannel, SocketChannel, RingWriter],
+) -> None:
+    first, second, _ = near_channels
+    received: list[Message] = []
+    for number in range(10):
+        assert first.send(feature_batch(number, 30))
+        first.send(Close(number))
+        received += receive_until(second, closes(number))
+    batches = [message for message in received if isinstance(message, FeatureBatch)]
+    assert all(
+        np.array_equal(batch.rows, feature_batch(number, 30).rows) for number, batch in enumerate(batches)
+    )
+
+
+def test_numbers_that_were_checked_lie_where_the_sender_cannot_change_them(
+    near_channels: tuple[SocketChannel, SocketChannel, RingWriter],
+) -> None:
+    first, second, writer = near_channels
+    first.send(feature_batch(0, 30))
+    first.send(Close(0))
+    batch = receive_until(second, closes(0))[0]
+    assert isinstance(batch, FeatureBatch)
+    writer._piece(0, RING_BYTES)[:] = 255
+    assert (batch.rows == 255).all(), "rows are read in place"
+    expected = feature_batch(0, 30)
+    for name in ("uids", "starts", "counts"):
+        assert np.array_equal(getattr(batch, name), getattr(expected, name))
 
 
 def test_bulk_which_may_be_overtaken_stays_out_of_the_ring(

@@ -124,6 +124,34 @@ def test_a_channel_that_is_added_to_a_waiting_loop_is_read(socket_pair: SocketPa
     assert received == [Open(1)]
 
 
+def take_features(verifier: SocketChannel, drafter: SocketChannel, waiter: Waiter) -> int:
+    """Have the drafter receive features; the credits that the verifier had before."""
+    num_bytes = verifier.free_credit_bytes
+    assert verifier.send(Features(1, 0, np.zeros((10, 100), np.uint8)))
+    assert len(receive(waiter, drafter)[0]) == 1
+    assert verifier.free_credit_bytes == num_bytes - 1000
+    return num_bytes
+
+
+def test_credits_come_back_with_the_next_message(socket_pair: SocketPair) -> None:
+    verifier, drafter = socket_pair()
+    num_bytes = take_features(verifier, drafter, watching(drafter))
+    drafter.send(Need(1, 0, 1))
+    assert receive(watching(verifier), verifier) == [[Need(1, 0, 1)]]
+    assert verifier.free_credit_bytes == num_bytes
+
+
+def test_credits_come_back_before_a_loop_waits(socket_pair: SocketPair) -> None:
+    verifier, drafter = socket_pair()
+    waiter = watching(drafter)
+    num_bytes = take_features(verifier, drafter, waiter)
+    waiter.wait(0.0)
+    deadline_s = time.monotonic() + LONG_S
+    while verifier.free_credit_bytes < num_bytes:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
 def test_a_peer_that_sends_half_a_message_wakes_nobody(verifier_hello: Hello) -> None:
     left, right = socket.socketpair()
     channel = SocketChannel(left, Peer(verifier_hello, 0), ChannelLimits())
