@@ -24,6 +24,8 @@ _BACKPRESSURE = {"status_code": 429, "retry_after_s": 2.0}
 _HEALTH_CHECK_PERIOD_S = 1.0
 _DRAIN_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
+_NO_ACCESS_LOG = {"enable_access_log": False}
+"""Of what is called several times a second, or by an ingress that logs the request itself."""
 
 
 def build(args: AppArgs) -> Application:
@@ -39,8 +41,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         args.directory,
         max_ongoing_requests=_MAX_FOLLOWERS,
         graceful_shutdown_timeout_s=_STOP_TIMEOUT_S,
-        # It is called several times a second.
-        logging_config={"enable_access_log": False},
+        logging_config=_NO_ACCESS_LOG,
     ).bind()
     drafter = None
     if args.drafter.name != "none":
@@ -53,6 +54,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         verifier_class,
         args.verifiers,
         graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
+        logging_config=_NO_ACCESS_LOG,
         request_router_config=RequestRouterConfig(request_router_class=PinnedRouter),
     ).bind(
         VerifierConfig(

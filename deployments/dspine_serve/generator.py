@@ -79,9 +79,10 @@ class ServeGenerator:
         for num_resumes in count():
             try:
                 choices = Choices(self._placing, is_resumed=num_resumes > 0)
-                async with aclosing(self._attempt(progress, uids, choices)) as outputs:
-                    async for output in outputs:
-                        yield progress.add(output)
+                async with aclosing(self._attempt(progress, uids, choices)) as batches:
+                    async for outputs in batches:
+                        for output in outputs:
+                            yield progress.add(output)
                 return
             except _LostError as error:
                 if progress.has_ended:
@@ -118,8 +119,9 @@ class ServeGenerator:
 
     async def _attempt(
         self, progress: Progress, uids: Iterator[str], choices: Choices
-    ) -> AsyncGenerator[RoundOutput, None]:
-        """The outputs of one verifier, the first that takes the request.
+    ) -> AsyncGenerator[list[RoundOutput], None]:
+        """The outputs of one verifier, the first that takes the request, as they come: several of a stream that is
+        faster than its items.
 
         Raises:
             _LostError: the verifier was lost.
@@ -141,16 +143,16 @@ class ServeGenerator:
             try:
                 with self._placing.place(wanted) as place:
                     placed = replace(request, request_id=uid, preferred_drafter=place.drafter_endpoints)
-                    async with aclosing(self._call(place, placed)) as outputs:
-                        async for output in outputs:
+                    async with aclosing(self._call(place, placed)) as batches:
+                        async for outputs in batches:
                             progress.models = place.models
-                            yield output
+                            yield outputs
                 return
             except RefusedError as error:
                 _logger.debug("%s is refused: %s", uid, error)
                 await choices.after(error)
 
-    async def _call(self, place: Place, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
+    async def _call(self, place: Place, request: GenerateRequest) -> AsyncGenerator[list[RoundOutput], None]:
         async with AsyncExitStack() as stack:
             replica_id, items = await self._send(place, request, stack)
             has_ended = False
@@ -158,9 +160,9 @@ class ServeGenerator:
                 while (item := await place.lifeline.wait(anext(items, None))) is not None:
                     if isinstance(item, DspineError):
                         raise self._refusal(replica_id, item)
-                    for output in unpack_rounds(item):
-                        yield output
-                        has_ended = output.finish_reason is not None
+                    outputs = unpack_rounds(item)
+                    yield outputs
+                    has_ended = outputs[-1].finish_reason is not None
             except _LOST as error:
                 if isinstance(error, ActorDiedError):
                     self._placing.evict(replica_id)

@@ -57,6 +57,11 @@ class Merged:
     content: str = ""
     calls: list[Call] = field(default_factory=list)
 
+    @property
+    def is_one_text(self) -> bool:
+        """Whether it is content, or reasoning, and nothing else."""
+        return bool(self.content) != bool(self.reasoning) and not self.calls
+
 
 def merge(events: Iterable[Event]) -> Merged:
     """Joins the pieces of each kind, and of each call."""

@@ -13,6 +13,7 @@ from dspine_cluster.api.answer_parser import AnswerFormat, AnswerParser
 from dspine_cluster.api.answers import AnswerHead, Outputs, total_usage
 from dspine_cluster.api.choice_details import AnswerOptions, ChoiceDetails
 from dspine_cluster.api.logprobs import chat_logprobs
+from dspine_cluster.api.ready_events import ReadyEvents
 from dspine_cluster.api.responses import (
     CalledFunction,
     CalledFunctionDelta,
@@ -66,10 +67,13 @@ async def whole_chat(head: AnswerHead, chat: StartedChat, options: AnswerOptions
 
 async def chat_events(
     head: AnswerHead, chat: StartedChat, options: AnswerOptions
-) -> AsyncGenerator[ChatCompletionChunk, None]:
+) -> AsyncGenerator[ChatCompletionChunk | bytes, None]:
     """The events of a streamed chat: the role of each choice first, then one a round that made something certain,
-    or one a token."""
+    or one a token. Bytes are the JSON of an event that brings nothing but text or reasoning."""
     parts: dict[int, _Parts] = {}
+    texts = ReadyEvents[tuple[int, bool]](
+        lambda kind, text: _chunk(head, [_choice(kind[0], _text_delta(text, is_reasoning=kind[1]), None)])
+    )
     async with aclosing(chat.outputs) as outputs:
         async for index, output in outputs:
             if index not in parts:
@@ -81,10 +85,15 @@ async def chat_events(
             part = parts[index]
             for piece in part.split(output):
                 part.push(piece)
-                if part.has_news or options.each_token:
-                    choice = _choice(index, _delta(part.take()), part.finish_reason)
-                    part.fill(choice)
-                    yield _chunk(head, [choice], _usage(parts, options) if options.continuous_usage else None)
+                if not (part.has_news or options.each_token):
+                    continue
+                new = part.take()
+                if options.only_text and new.is_one_text and part.finish_reason is None:
+                    yield texts.event((index, bool(new.reasoning)), new.reasoning or new.content)
+                    continue
+                choice = _choice(index, _delta(new), part.finish_reason)
+                part.fill(choice)
+                yield _chunk(head, [choice], _usage(parts, options) if options.continuous_usage else None)
     if options.include_usage:
         yield _chunk(head, [], _usage(parts, options))
 
@@ -151,6 +160,10 @@ def _delta(new: Merged) -> ChatDelta:
     if new.calls:
         delta.tool_calls = [_call_delta(call) for call in new.calls]
     return delta
+
+
+def _text_delta(text: str, *, is_reasoning: bool) -> ChatDelta:
+    return ChatDelta(reasoning_content=text) if is_reasoning else ChatDelta(content=text)
 
 
 def _call_delta(call: Call) -> ToolCallDelta:

@@ -34,6 +34,11 @@ class AnswerOptions:
     each_token: bool = False
     """A stream has an event for each token."""
 
+    @property
+    def only_text(self) -> bool:
+        """Whether events within a choice tell of nothing else."""
+        return not (self.continuous_usage or self.logprobs or self.token_ids or self.origins)
+
     @classmethod
     def of(cls, body: ChatCompletionRequest | CompletionRequest, token_bytes: TokenBytes) -> AnswerOptions:
         stream = body.stream_options or StreamOptions()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from dspine_cluster.api.answers import AnswerHead, Outputs, total_usage
 from dspine_cluster.api.choice_details import AnswerOptions, ChoiceDetails
 from dspine_cluster.api.logprobs import TextLogprobsWriter
+from dspine_cluster.api.ready_events import ReadyEvents
 from dspine_cluster.api.responses import TextChoice, TextCompletion, UsageBody
 from dspine_cluster.types import FinishReason, RoundOutput, Usage
 
@@ -35,16 +36,20 @@ async def whole_text(
 
 async def text_events(
     head: AnswerHead, outputs: Outputs, options: AnswerOptions, prompts: Sequence[CompletionPrompt]
-) -> AsyncGenerator[TextCompletion, None]:
-    """The events of a streamed text completion: one a round that made text certain, or one a
-    token."""
+) -> AsyncGenerator[TextCompletion | bytes, None]:
+    """The events of a streamed text completion: one a round that made text certain, or one a token. Bytes are the JSON
+    of an event that brings nothing but text."""
     parts: dict[int, _Parts] = {}
+    texts = ReadyEvents[int](lambda index, text: _answer(head, [_choice(index, text, None)]))
     async with aclosing(outputs):
         async for index, output in outputs:
             part = _of(parts, index, options, prompts)
             for piece in part.split(output):
                 part.push(piece)
-                if part.has_news or options.each_token:
+                if options.only_text and not part.has_ended:
+                    if (text := part.take_text()) or options.each_token:
+                        yield texts.event(index, text)
+                elif part.has_news or options.each_token:
                     usage = _usage(parts, options) if options.continuous_usage else None
                     yield _answer(head, [part.take()], usage)
     if options.include_usage:
@@ -84,8 +89,12 @@ class _Parts:
         self.usage = Usage()
 
     @property
+    def has_ended(self) -> bool:
+        return self._finish_reason is not None
+
+    @property
     def has_news(self) -> bool:
-        return any(self._texts) or self._finish_reason is not None
+        return any(self._texts) or self.has_ended
 
     def split(self, output: RoundOutput) -> Iterable[RoundOutput]:
         return self._details.split(output)
@@ -99,8 +108,7 @@ class _Parts:
 
     def take(self) -> TextChoice:
         """What has come since the last part."""
-        text, self._texts = "".join(self._texts), []
-        choice = TextChoice(index=self._index, text=text, finish_reason=self._finish_reason, logprobs=None)
+        choice = _choice(self._index, self.take_text(), self._finish_reason)
         outputs = self._details.fill(choice)
         if self._options.logprobs:
             choice.logprobs = self._logprobs.write(outputs)
@@ -108,6 +116,11 @@ class _Parts:
             choice.prompt_token_ids = list(self._prompt.token_ids)
         self._is_first = False
         return choice
+
+    def take_text(self) -> str:
+        """The text alone of what has come since the last part."""
+        text, self._texts = "".join(self._texts), []
+        return text
 
 
 def _of(
@@ -120,6 +133,10 @@ def _of(
 
 def _usage(parts: Mapping[int, _Parts], options: AnswerOptions) -> UsageBody:
     return total_usage({index: part.usage for index, part in parts.items()}, options.num_choices)
+
+
+def _choice(index: int, text: str, finish_reason: str | None) -> TextChoice:
+    return TextChoice(index=index, text=text, finish_reason=finish_reason, logprobs=None)
 
 
 def _answer(head: AnswerHead, choices: list[TextChoice], usage: UsageBody | None = None) -> TextCompletion:

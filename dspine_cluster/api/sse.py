@@ -21,6 +21,9 @@ class NamedEvent(BaseModel):
     type: str
 
 
+Event = BaseModel | bytes
+"""Bytes are the JSON of one that has no name."""
+
 _EVENT = {
     "type": "object",
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
@@ -44,7 +47,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, first: asyncio.Task[BaseModel], rest: AsyncGenerator[BaseModel, None], keep_alive_s: float
+        self, first: asyncio.Task[Event], rest: AsyncGenerator[Event, None], keep_alive_s: float
     ) -> None:
         self._first = first
         self._events = rest
@@ -54,7 +57,7 @@ class EventStream(Response):
 
     @classmethod
     async def open(
-        cls, events: AsyncGenerator[BaseModel, None], keep_alive_s: float = _KEEP_ALIVE_S
+        cls, events: AsyncGenerator[Event, None], keep_alive_s: float = _KEEP_ALIVE_S
     ) -> EventStream:
         """Waits for the first event, so that what goes wrong before it is raised here and gets its own status; but no
         longer than `keep_alive_s`, after which every such while without an event gets a comment."""
@@ -91,7 +94,7 @@ class EventStream(Response):
 
     async def _write(self, frames: _Frames) -> None:
         try:
-            event: BaseModel | None = await self._first
+            event: Event | None = await self._first
             while event is not None:
                 await frames.put(_frame(event))
                 event = await anext(self._events, None)
@@ -139,11 +142,11 @@ class _Frames:
         return body
 
 
-async def _next(events: AsyncGenerator[BaseModel, None]) -> BaseModel:
+async def _next(events: AsyncGenerator[Event, None]) -> Event:
     return await anext(events)
 
 
-async def _close(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None]) -> None:
+async def _close(first: asyncio.Task[Event], events: AsyncGenerator[Event, None]) -> None:
     first.cancel()
     async with aclosing(events):
         await asyncio.gather(first, return_exceptions=True)
@@ -160,6 +163,8 @@ async def _send(send: Send, message: Message) -> None:
         raise ClientDisconnect from error
 
 
-def _frame(event: BaseModel) -> bytes:
+def _frame(event: Event) -> bytes:
+    if isinstance(event, bytes):
+        return b"data: " + event + b"\n\n"
     name = b"event: " + event.type.encode() + b"\n" if isinstance(event, NamedEvent) else b""
     return name + b"data: " + event.model_dump_json(exclude_unset=True).encode() + b"\n\n"

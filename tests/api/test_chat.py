@@ -6,6 +6,7 @@ from dataclasses import replace
 from dspine_cluster.api.answers import AnswerHead
 from dspine_cluster.api.chat import StartedChat, chat_events, whole_chat
 from dspine_cluster.api.choice_details import AnswerOptions
+from dspine_cluster.api.responses import ChatCompletionChunk
 from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
 from tests.api.fakes import NAMES
 
@@ -18,6 +19,19 @@ async def outputs(*rounds: tuple[int, RoundOutput]) -> AsyncGenerator[tuple[int,
         yield item
 
 
+async def events_of(
+    options: AnswerOptions,
+    rounds: AsyncGenerator[tuple[int, RoundOutput], None],
+    prompt_ids: tuple[int, ...] = (),
+) -> list[ChatCompletionChunk]:
+    """The events of a stream, as a client reads them."""
+    events = [event async for event in chat_events(HEAD, StartedChat(rounds, prompt_ids=prompt_ids), options)]
+    return [
+        ChatCompletionChunk.model_validate_json(event) if isinstance(event, bytes) else event
+        for event in events
+    ]
+
+
 def last(text: str, index: int = 0) -> tuple[int, RoundOutput]:
     usage = Usage(prompt_tokens=5, output_tokens=2)
     return index, RoundOutput((2,), text, finish_reason=FinishReason.STOP, usage=usage)
@@ -25,9 +39,7 @@ def last(text: str, index: int = 0) -> tuple[int, RoundOutput]:
 
 async def test_each_choice_starts_with_its_role() -> None:
     rounds = outputs((1, RoundOutput((1,), "a")), (0, RoundOutput((1,), "b")), last("c", 1), last("d", 0))
-    events = [
-        event async for event in chat_events(HEAD, StartedChat(rounds), replace(OPTIONS, num_choices=2))
-    ]
+    events = await events_of(replace(OPTIONS, num_choices=2), rounds)
     first: dict[int, object] = {}
     for event in events:
         [choice] = event.choices
@@ -37,7 +49,7 @@ async def test_each_choice_starts_with_its_role() -> None:
 
 async def test_a_round_whose_text_is_still_held_back_sends_no_event() -> None:
     rounds = outputs((0, RoundOutput((1,), "")), (0, RoundOutput((1,), "a")), last(""))
-    events = [event async for event in chat_events(HEAD, StartedChat(rounds), OPTIONS)]
+    events = await events_of(OPTIONS, rounds)
     deltas = [event.choices[0].delta.model_dump(exclude_unset=True) for event in events]
     assert deltas == [{"role": "assistant", "content": ""}, {"content": "a"}, {}]
 
@@ -46,7 +58,7 @@ async def test_usage_is_the_last_event_where_it_is_asked_for() -> None:
     for include_usage in (False, True):
         rounds = outputs(last("a"))
         options = replace(OPTIONS, include_usage=include_usage)
-        events = [event async for event in chat_events(HEAD, StartedChat(rounds), options)]
+        events = await events_of(options, rounds)
         assert (events[-1].usage is not None) == include_usage
         assert (events[-1].choices == []) == include_usage
 
@@ -55,7 +67,7 @@ async def test_the_whole_answer_is_the_streamed_one() -> None:
     rounds = [(0, RoundOutput((1,), "a")), last("b")]
     whole = await whole_chat(HEAD, StartedChat(outputs(*rounds)), OPTIONS)
     options = replace(OPTIONS, include_usage=True)
-    events = [event async for event in chat_events(HEAD, StartedChat(outputs(*rounds)), options)]
+    events = await events_of(options, outputs(*rounds))
     text = "".join(choice.delta.content for event in events for choice in event.choices)
     assert whole.choices[0].message.content == text
     assert whole.usage == events[-1].usage
@@ -74,9 +86,7 @@ async def test_tokens_whose_text_is_held_back_come_with_the_next_event() -> None
         return 0, RoundOutput((token_id,), text, 0, reason, Usage(output_tokens=token_id - 64), logprobs)
 
     rounds = outputs(told(65, ""), told(66, "b", FinishReason.STOP))
-    first, second = [
-        event async for event in chat_events(HEAD, StartedChat(rounds, prompt_ids=(7, 8)), options)
-    ]
+    first, second = await events_of(options, rounds, (7, 8))
     assert first.prompt_token_ids == [7, 8]
     [choice] = second.choices
     assert choice.token_ids == [65, 66]

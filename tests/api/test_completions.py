@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from dspine_cluster.api.answers import AnswerHead
 from dspine_cluster.api.choice_details import AnswerOptions
 from dspine_cluster.api.completions import CompletionPrompt, prompts_alone, text_events, whole_text
+from dspine_cluster.api.responses import TextCompletion
 from dspine_cluster.types import FinishReason, RoundOutput, Usage
 from tests.api.fakes import NAMES
 
@@ -30,13 +31,23 @@ ROUNDS = [
 ]
 
 
+async def events_of(
+    options: AnswerOptions, prompts: Sequence[CompletionPrompt] = PROMPTS
+) -> list[TextCompletion]:
+    """The events of a stream, as a client reads them."""
+    events = [event async for event in text_events(HEAD, outputs(), options, prompts)]
+    return [
+        TextCompletion.model_validate_json(event) if isinstance(event, bytes) else event for event in events
+    ]
+
+
 async def outputs() -> AsyncGenerator[tuple[int, RoundOutput], None]:
     for item in ROUNDS:
         yield item
 
 
 async def test_each_round_with_text_is_one_event() -> None:
-    events = [event async for event in text_events(HEAD, outputs(), OPTIONS, PROMPTS)]
+    events = await events_of(OPTIONS)
     assert [(c.index, c.text, c.finish_reason) for event in events for c in event.choices] == [
         (0, "a", None),
         (0, "b", "stop"),
@@ -46,9 +57,7 @@ async def test_each_round_with_text_is_one_event() -> None:
 
 async def test_the_whole_answer_is_the_streamed_one() -> None:
     whole = await whole_text(HEAD, outputs(), OPTIONS, PROMPTS)
-    events = [
-        event async for event in text_events(HEAD, outputs(), replace(OPTIONS, include_usage=True), PROMPTS)
-    ]
+    events = await events_of(replace(OPTIONS, include_usage=True))
     assert [choice.text for choice in whole.choices] == ["ab", "c"]
     assert whole.usage == events[-1].usage
 
@@ -63,7 +72,7 @@ async def test_prompts_are_counted_each_and_once() -> None:
 
 async def test_usage_so_far_grows_event_by_event() -> None:
     options = replace(OPTIONS, include_usage=True, continuous_usage=True)
-    events = [event async for event in text_events(HEAD, outputs(), options, PROMPTS)]
+    events = await events_of(options)
     totals = [event.usage.completion_tokens for event in events if event.usage is not None]
     assert totals == [0, 2, 4, 4]  # these rounds tell of no usage before the last one of a completion
 
@@ -71,7 +80,7 @@ async def test_usage_so_far_grows_event_by_event() -> None:
 async def test_an_echoed_prompt_begins_each_of_its_completions() -> None:
     prompts = [CompletionPrompt((1,), "one "), CompletionPrompt((2,), "two ")]
     whole = await whole_text(HEAD, outputs(), OPTIONS, prompts)
-    events = [event async for event in text_events(HEAD, outputs(), OPTIONS, prompts)]
+    events = await events_of(OPTIONS, prompts)
     streamed = ["", ""]
     for event in events:
         for choice in event.choices:
@@ -88,8 +97,8 @@ async def test_a_prompt_alone_has_no_output() -> None:
 
 async def test_the_ids_of_a_prompt_come_once() -> None:
     options = replace(OPTIONS, token_ids=True)
-    events = [event async for event in text_events(HEAD, outputs(), options, PROMPTS)]
+    events = await events_of(options)
     choices = [choice for event in events for choice in event.choices]
     assert [choice.token_ids for choice in choices] == [[1], [2], [1, 2]]
-    told = [choice.model_dump(exclude_unset=True).get("prompt_token_ids") for choice in choices]
-    assert told == [[1, 2, 3], None, [1, 2, 3, 4]]
+    ids = [choice.model_dump(exclude_unset=True).get("prompt_token_ids") for choice in choices]
+    assert ids == [[1, 2, 3], None, [1, 2, 3, 4]]

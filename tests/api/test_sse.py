@@ -54,6 +54,15 @@ async def test_each_event_is_one_data_line_and_the_last_is_done() -> None:
     assert await body_of(stream) == 'data: {"text":"a\\nb"}\n\ndata: {"text":"é"}\n\ndata: [DONE]\n\n'
 
 
+async def test_an_event_that_is_ready_is_sent_as_it_is() -> None:
+    async def events() -> AsyncGenerator[Event | bytes, None]:
+        yield b'{"ready":1}'
+        yield Event(text="a")
+
+    body = await body_of(await EventStream.open(events()))
+    assert body == 'data: {"ready":1}\n\ndata: {"text":"a"}\n\ndata: [DONE]\n\n'
+
+
 async def test_a_failure_before_the_first_event_is_raised() -> None:
     source = Source(error=OverloadedError("full"))
     with pytest.raises(OverloadedError):

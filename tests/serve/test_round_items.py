@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
+from dspine_serve import round_items
 from dspine_serve.round_items import ItemPacer, pack_rounds, unpack_rounds
 
 LOGPROBS = st.none() | st.builds(
@@ -36,26 +37,47 @@ async def _rounds(count: int) -> AsyncIterator[list[RoundOutput]]:
         yield [RoundOutput((number,), "x")]
 
 
-async def test_items_of_many_streams_are_no_more_than_the_machine_passes_on() -> None:
+class Clock:
+    """Time that passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.now_s += delay_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(round_items, "monotonic", clock)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep)
+    return clock
+
+
+async def test_streams_wait_for_nothing_while_their_items_are_few(clock: Clock) -> None:
     pacer = ItemPacer(num_cpus=2)
-    loop = asyncio.get_running_loop()
-    started_s = loop.time()
-
-    async def read() -> int:
-        return len([item async for item in pacer.items(_rounds(5))])
-
-    counts = await asyncio.gather(*(read() for _ in range(20)))
-    assert counts == [5] * 20
-    assert loop.time() - started_s > 0.06
+    streams = [pacer.items(_rounds(50)) for _ in range(8)]
+    for number in range(50):
+        for stream in streams:
+            await anext(stream)
+        assert clock.now_s == pytest.approx(1000 + 0.05 * number)
+        clock.now_s += 0.05
 
 
-async def test_a_stream_alone_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses_s: list[float] = []
+async def test_items_of_many_streams_are_no_more_than_the_machine_passes_on(clock: Clock) -> None:
+    pacer = ItemPacer(num_cpus=2)
+    streams = [pacer.items(_rounds(50)) for _ in range(8)]
+    for _ in range(50):
+        for stream in streams:
+            await anext(stream)
+    assert 500 * (clock.now_s - 1000) == pytest.approx(8 * 50, abs=2 * 8)
 
-    async def sleep(delay_s: float) -> None:
-        pauses_s.append(delay_s)
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+async def test_a_stream_alone_waits_for_nothing(clock: Clock) -> None:
     pacer = ItemPacer(num_cpus=1)
-    assert len([item async for item in pacer.items(_rounds(5))]) == 5
-    assert pauses_s == [0] * 5  # those of the rounds
+    assert len([item async for item in pacer.items(_rounds(50))]) == 50
+    assert clock.now_s == 1000
