@@ -62,6 +62,11 @@ class PrefixCache:
             self._memory.load_state(match.checkpoint, slot)
         session.start(resume, [*match.pages, *new_pages], slot)
 
+    @property
+    def grows_in_decoding(self) -> bool:
+        """Whether `note_computed` has to be told of rounds, beside prefill."""
+        return self._is_enabled and not self._has_states
+
     def note_computed(self, session: Session) -> None:
         """Share what the session's last pass has made restorable."""
         if not self._is_enabled:

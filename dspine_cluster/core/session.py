@@ -6,10 +6,14 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TypeAlias
 
 from dspine_cluster.core.page_hash import PageKey, page_keys
 from dspine_cluster.core.resume import COLD_START, Resume
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest, Usage
+
+Counts: TypeAlias = tuple[int, int, int, int, int]
+"""Committed tokens, rounds, and their proposed, verified and accepted tokens."""
 
 
 class Phase(Enum):
@@ -99,16 +103,23 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        num_prompt = len(self.request.prompt_ids)
-        return Usage(
-            num_prompt,
-            len(self.tokens) - num_prompt,
-            self.cached_prompt_tokens or 0,
+        return self.usage_at(self.counts())
+
+    def counts(self) -> Counts:
+        """What `usage` changes in from round to round, as it is now."""
+        return (
+            len(self.tokens),
             self.num_rounds,
             self.proposed_tokens,
             self.verified_tokens,
             self.accepted_tokens,
         )
+
+    def usage_at(self, counts: Counts) -> Usage:
+        """The usage when `counts` gave this; its prompt had been admitted then."""
+        num_prompt = len(self.request.prompt_ids)
+        num_tokens, *rounds = counts
+        return Usage(num_prompt, num_tokens - num_prompt, self.cached_prompt_tokens or 0, *rounds)
 
     def start(self, resume: Resume, pages: Sequence[int], state_slot: int) -> None:
         """Begin prefill behind the tokens of `resume.match`, whose K/V and state are in place."""
@@ -137,17 +148,18 @@ class Session:
         self.round += 1
 
     def commit_round(
-        self, tokens: Sequence[int], *, num_proposed: int, num_verified: int, num_accepted: int
+        self, tokens: Sequence[int], num_proposed: int, num_verified: int, num_accepted: int
     ) -> None:
         """Commit what a round gave: `num_accepted` accepted proposals and the bonus token, possibly cut at an end."""
+        committed, num_computed, num_tokens = self.tokens, self.num_computed, len(tokens)
         assert self.phase is Phase.DECODE
-        assert self.num_computed == self.anchor_position
-        assert len(tokens) >= 1
+        assert num_computed == len(committed) - 1
         assert 0 <= num_accepted <= num_verified <= num_proposed
-        assert num_accepted <= len(tokens) <= num_accepted + 1
-        self.num_in_state = self.num_computed + 1
-        self.num_computed += len(tokens)
-        self.tokens.extend(tokens)
+        assert num_accepted <= num_tokens <= num_accepted + 1
+        assert num_tokens
+        self.num_in_state = num_computed + 1
+        self.num_computed = num_computed + num_tokens
+        committed.extend(tokens)
         self.round += 1
         self.num_rounds += 1
         self.proposed_tokens += num_proposed

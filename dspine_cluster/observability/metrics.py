@@ -6,20 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 from dspine_cluster.observability.catalogue import LENGTHS, ROUND_SECONDS
 from dspine_cluster.observability.histogram import Histogram, histogram_of
-
-
-class RoundCounts(NamedTuple):
-    """One request's round."""
-
-    num_proposed: int
-    num_verified: int
-    num_accepted: int
-    """Accepted proposals that became output."""
-    num_committed: int
 
 
 class RoundPhase(StrEnum):
@@ -79,13 +68,19 @@ class VerifierMetrics:
         """By position in the block, from 1."""
         return _by_position(self._accepted_total)
 
-    def note_rounds(self, rounds: Sequence[RoundCounts]) -> None:
-        """Count the rounds of a pass, one a request."""
-        if not rounds:
+    def note_rounds(
+        self,
+        *,
+        proposed: Sequence[int],
+        verified: Sequence[int],
+        accepted: Sequence[int],
+        committed: Sequence[int],
+    ) -> None:
+        """Count the rounds of a pass: the tokens of each request. Accepted are those that became output."""
+        if not proposed:
             return
-        proposed, verified, accepted, committed = zip(*rounds, strict=True)
         lengths = [length for length, num_proposed in zip(verified, proposed, strict=True) if num_proposed]
-        self.rounds_total += len(rounds)
+        self.rounds_total += len(proposed)
         self.drafted_rounds_total += len(lengths)
         self.verify_length_total.update(lengths)
         self.proposed_tokens_total += sum(proposed)

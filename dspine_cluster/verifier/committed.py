@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
+from dspine_cluster.core.session import Counts, Session
+from dspine_cluster.types import FinishReason, Logprobs, RoundOutput
 from dspine_cluster.verifier.detokenizer import Detokenizer
 
 
@@ -17,7 +18,9 @@ class Committed:
     token_ids: tuple[int, ...]
     accepted_tokens: int
     finish_reason: FinishReason | None
-    usage: Usage
+    session: Session
+    counts: Counts
+    """The session's after the pass: it goes on."""
     text: str | Detokenizer
     """The text that became certain, where stop strings were searched in it; else what makes it of the tokens."""
     logprobs: Logprobs | None = None
@@ -31,7 +34,7 @@ class Committed:
             text,
             self.accepted_tokens,
             self.finish_reason,
-            self.usage,
+            self.session.usage_at(self.counts),
             self.logprobs,
             self.prompt_logprobs,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dspine_cluster.core.acceptance import cut_at_end
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan
 from dspine_cluster.engine.blocks import Verdict
-from dspine_cluster.observability.metrics import RoundCounts, VerifierMetrics
+from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.types import FinishReason
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.committed import Committed
@@ -42,47 +42,45 @@ class Committing:
         for chunk in plan.chunks:
             chunk.session.advance_prefill(chunk.num_tokens)
             self._streams.prefix_cache.note_computed(chunk.session)
-        rounds: list[RoundCounts] = []
-        committed = [self._commit_tokens(item, verdict, drafted, rounds) for item, verdict in decisions]
-        self._metrics.note_rounds(rounds)
+        proposed: list[int] = []
+        accepted: list[int] = []
+        committed: list[Committed] = []
+        charged: dict[str, int] = {}  # tokens by client
+        streams, grows_in_decoding = self._streams, self._streams.prefix_cache.grows_in_decoding
+        for item, verdict in decisions:
+            session = item.session
+            uid = session.uid
+            stream = streams[uid]
+            tokens, num_accepted = verdict.token_ids, verdict.num_accepted
+            text: str | Detokenizer = stream.detokenizer
+            reason = None
+            if stream.may_end_with(tokens):
+                tokens, reason, text = self._cut(stream, tokens)
+                num_accepted = min(num_accepted, len(tokens))
+            if isinstance(item, BlockPlan):
+                block = drafted.get(uid)
+                num_proposed = 0 if block is None else len(block.tokens)
+                session.commit_round(tokens, num_proposed, item.verify_length, num_accepted)
+                proposed.append(num_proposed)
+                accepted.append(num_accepted)
+            else:
+                session.commit_first(tokens[0])
+            client = session.request.client
+            charged[client] = charged.get(client, 0) + len(tokens)
+            if reason is not None:
+                self._end(uid)
+            elif grows_in_decoding:
+                streams.prefix_cache.note_computed(session)
+            committed.append(Committed(uid, tokens, num_accepted, reason, session, session.counts(), text))
+        for client, num_tokens in charged.items():
+            streams.charge(client, num_tokens)
+        self._metrics.note_rounds(
+            proposed=proposed,
+            verified=[block.verify_length for block in plan.blocks],
+            accepted=accepted,
+            committed=[len(own.token_ids) for own in committed[: len(proposed)]],
+        )
         return committed
-
-    def _commit_tokens(
-        self,
-        item: PassItem,
-        verdict: Verdict,
-        drafted: Mapping[int, DraftedBlock],
-        rounds: list[RoundCounts],
-    ) -> Committed:
-        """Commit a verdict up to the request's end, and end the request there."""
-        session = item.session
-        stream = self._streams[session.uid]
-        tokens, num_accepted = verdict.token_ids, verdict.num_accepted
-        text: str | Detokenizer = stream.detokenizer
-        reason = None
-        if stream.may_end_with(tokens):
-            tokens, reason, text = self._cut(stream, tokens)
-            num_accepted = min(num_accepted, len(tokens))
-        self._streams.charge(session, len(tokens))
-        if isinstance(item, BlockPlan):
-            block = drafted.get(session.uid)
-            counts = RoundCounts(
-                len(block.tokens) if block is not None else 0, item.verify_length, num_accepted, len(tokens)
-            )
-            session.commit_round(
-                tokens,
-                num_proposed=counts.num_proposed,
-                num_verified=counts.num_verified,
-                num_accepted=num_accepted,
-            )
-            rounds.append(counts)
-        else:
-            session.commit_first(tokens[0])
-        if reason is not None:
-            self._end(session.uid)
-        else:
-            self._streams.prefix_cache.note_computed(session)
-        return Committed(session.uid, tokens, num_accepted, reason, session.usage, text)
 
     def _cut(
         self, stream: Stream, tokens: tuple[int, ...]

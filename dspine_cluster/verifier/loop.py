@@ -103,7 +103,7 @@ class VerifierLoop:
         )
         # What the forced tokens made certain has been delivered already; what they left open is still held.
         if detokenizer.push(request.forced_output_ids).stopped:
-            self._deliver([Committed(uid, (), 0, FinishReason.STOP, session.usage, "")])
+            self._deliver([Committed(uid, (), 0, FinishReason.STOP, session, session.counts(), "")])
             return
         rules = LogitRules(
             request.sampling,

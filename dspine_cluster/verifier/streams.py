@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dspine_cluster.core.batch_planner import BatchPlan
 from dspine_cluster.core.fair_queue import FairQueue
@@ -24,12 +24,18 @@ class Stream:
     rules: LogitRules
     end_ids: frozenset[int]
     """Tokens that end the request."""
+    may_stop: bool = field(init=False)
+    """Whether text can end the request."""
+
+    def __post_init__(self) -> None:
+        self.may_stop = self.detokenizer.may_stop
 
     def may_end_with(self, tokens: Sequence[int]) -> bool:
         """Whether the request may end with one of the next tokens."""
+        session = self.session
         return (
-            len(tokens) >= self.session.remaining_output
-            or self.detokenizer.may_stop
+            self.may_stop
+            or len(session.tokens) + len(tokens) >= session.max_length
             or not self.end_ids.isdisjoint(tokens)
         )
 
@@ -91,15 +97,15 @@ class Streams:
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:
-                self.charge(session, self._expected[session.uid])
+                self.charge(session.request.client, self._expected[session.uid])
             self._dequeue(session)
             self.running.append(session)
             slot = self._state_pool.allocate()
             self.prefix_cache.start(session, resume, chunk.num_new_pages, slot)
 
-    def charge(self, session: Session, num_tokens: int) -> None:
-        """Count tokens that were computed for the client that asked for the session."""
-        self.waiting.shares.charge(session.request.client, num_tokens)
+    def charge(self, client: str, num_tokens: int) -> None:
+        """Count tokens that were computed for a client."""
+        self.waiting.shares.charge(client, num_tokens)
 
     def remove(self, uid: int, *, keep_state: bool) -> Session:
         """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
