@@ -26,6 +26,7 @@ from dspine_cluster.models.folder import (
     weight_files,
 )
 from dspine_cluster.models.packing import pack_weights
+from dspine_cluster.models.sharding import WHOLE, Reduce, Shard, shard_config, shard_tensor, sum_over_ranks
 from dspine_cluster.models.target import TargetModel
 
 SKIPPED_PREFIXES = ("visual.", "model.visual.", "mtp.", "model.mtp.")
@@ -61,22 +62,32 @@ def build_target(config: TargetConfig, *, seed: int, std: float = 0.02) -> Targe
     return model
 
 
-def load_target(folder: Path, *, dtype: torch.dtype, device: torch.device) -> TargetModel:
+def load_target(
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    shard: Shard = WHOLE,
+    reduce: Reduce | None = None,
+) -> TargetModel:
     """Load a Hugging Face folder for inference; vision and multi-token-prediction tensors are left out.
 
-    Every tensor is cast to `dtype`, except `A_log`, which is kept in fp32.
+    Every tensor is cast to `dtype`, except `A_log`, which is kept in fp32. Of a `shard` only that rank's part is read,
+    and `reduce` joins what the ranks compute.
 
     Raises:
         CheckpointError: a file cannot be read, or tensors are missing, surplus or misshapen; the message names them.
-        ConfigError: as `parse_target_config`.
+        ConfigError: as `parse_target_config` and `shard_config`.
     """
     config = read_target_config(folder)
     if problems := target_problems(folder, config):
         raise CheckpointError(f"{folder}: {'; '.join(problems)}")
     with torch.device("meta"):
-        model = make_target(config)
+        model = make_target(shard_config(config, shard.num_ranks))
+    if reduce is not None:
+        sum_over_ranks(model, reduce)
     loaded = {
-        name: tensor.to(device, _stored_dtype(name, dtype), copy=True)
+        name: shard_tensor(name, tensor, config, shard).to(device, _stored_dtype(name, dtype), copy=True)
         for stored_name, tensor in read_tensors(folder)
         if (name := _text_name(stored_name, config)) is not None
     }
