@@ -43,6 +43,9 @@ class EngineConfig:
     """Of weights and activations: `float32`, or `bfloat16` on GPUs."""
     device: str = "cpu"
     """Where verifiers compute: `cpu` or `cuda`."""
+    tensor_parallel: int = 1
+    """Ranks that each target is split over, each a process with a GPU of its own: its attention heads and MLP are
+    divided by it."""
     max_model_len_tokens: int = 4096
     """Prompt and output of one request together."""
     max_running_requests: int = 32
@@ -69,6 +72,7 @@ class EngineConfig:
             "prefill_chunk_tokens",
             "be a positive multiple of 64",
         )
+        require(self.tensor_parallel >= 1, "tensor_parallel", "be at least 1")
         require(self.max_model_len_tokens >= 16, "max_model_len_tokens", "be at least 16")
         require(self.max_running_requests >= 1, "max_running_requests", "be at least 1")
         require(self.max_waiting_requests >= 1, "max_waiting_requests", "be at least 1")

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from dspine_cluster.config import EngineConfig
 from dspine_cluster.core.page_pool import PagePool
-from dspine_cluster.core.prefix_cache import PrefixCache
+from dspine_cluster.core.prefix_cache import CacheMemory, PrefixCache
 from dspine_cluster.core.prefix_index import PrefixIndex
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import num_checkpoints
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
+from dspine_cluster.engine.ranks.followers import FollowedMemory
 from dspine_cluster.types import PAGE_TOKENS
 
 
@@ -62,5 +63,7 @@ def make_prefix_cache(engine: Engine, config: EngineConfig) -> PrefixCache:
         has_states=has_states,
         max_checkpoints=num_checkpoints(config, engine.target.config, engine.num_pages),
     )
-    memory = EngineMemory(engine.kv_pool, engine.feature_pool, engine.state_pool)
+    memory: CacheMemory = EngineMemory(engine.kv_pool, engine.feature_pool, engine.state_pool)
+    if engine.followers is not None:
+        memory = FollowedMemory(memory, engine.followers)
     return PrefixCache(index, memory, has_states=has_states, is_enabled=config.prefix_cache)

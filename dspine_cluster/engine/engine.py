@@ -16,6 +16,7 @@ from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
+from dspine_cluster.engine.ranks.followers import Followers
 from dspine_cluster.models.target import TargetModel
 
 
@@ -32,11 +33,14 @@ class Engine:
         tapped_layers: Sequence[int] = (),
         feature_size: int = 0,
         graph_buckets: GraphBuckets | None = None,
+        followers: Followers | None = None,
     ) -> None:
         """`projector` maps taps `[n, len(tapped_layers) * hidden_size]` to features `[n, feature_size]`; without one
-        no features are kept. Passes over blocks alone are padded to `graph_buckets`, and on GPUs recorded."""
+        no features are kept. Passes over blocks alone are padded to `graph_buckets`, and on GPUs recorded. `followers`
+        hold the rest of a target that is split over ranks, and have pools of the same sizes."""
         weight = target.embedding_weight
         self.target = target
+        self.followers = followers
         self.num_pages = num_pages
         self._projector = projector
         self._tapped_layers = tuple(tapped_layers) if projector is not None else ()
@@ -59,7 +63,11 @@ class Engine:
 
         Raises:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
+            EngineStoppedError, RuntimeError: a rank is lost.
         """
+        if self.followers is not None:
+            num_pending = self.state_pool.num_pending[[block.state_slot for block in blocks]]
+            self.followers.run(blocks, chunks, num_pending.tolist())
         hidden = self.graphs.forward(blocks) if self.graphs is not None and not chunks else None
         if hidden is None:
             batch = PackedBatch(blocks, chunks, self.kv_pool, self.state_pool)
@@ -86,6 +94,27 @@ class Engine:
         if num_rows < MIN_ROWS:
             hidden = F.pad(hidden, (0, 0, 0, MIN_ROWS - num_rows))
         return self.target.logits(hidden)[:num_rows]
+
+    def warm_up(self) -> None:
+        """One prefill and one round, and what can be recorded, so that the first request pays for no initialisation."""
+        slot = self.state_pool.allocate()
+        self.logits(self.forward([], [Segment([0] * 16, 0, [0], slot)])[-1:])
+        self.logits(self.forward([Segment([0] * 16, 16, [0, 1], slot)], []))
+        self.state_pool.release(slot)
+        if self.graphs is not None:
+            if self.followers is not None:
+                self.followers.warm_up()
+            self.graphs.warm_up()
+
+    def check(self) -> None:
+        """Raises EngineStoppedError when a rank of the target is lost."""
+        if self.followers is not None:
+            self.followers.check()
+
+    def close(self) -> None:
+        """End the other ranks; no pass can be run any more then. Harmless without any."""
+        if self.followers is not None:
+            self.followers.close()
 
     @property
     def token_sizes(self) -> tuple[int, ...]:

@@ -58,18 +58,21 @@ def num_pages(config: EngineConfig, unit: PoolBytes, free_bytes: int) -> int:
 
 
 def num_checkpoints(config: EngineConfig, target: TargetConfig, num_pages: int) -> int:
-    """Recurrent states that the prefix cache saves at most: what fits, and no more than there are pages to end at."""
+    """Recurrent states that the prefix cache saves at most: what fits, and no more than there are pages to end at.
+    `target` is a rank's part."""
     if not config.prefix_cache or target.gated_delta is None:
         return 0
     state_bytes, _ = StatePool.slot_bytes(target, getattr(torch, config.dtype))
+    state_bytes *= config.tensor_parallel  # every rank saves its part
     limit_bytes = config.checkpoint_bytes
     if limit_bytes is None:
         limit_bytes = psutil.virtual_memory().available // 10
     return min(num_pages, limit_bytes // state_bytes)
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that may be allocated on `device` now."""
+def free_bytes(device: torch.device, num_ranks: int = 1) -> int:
+    """Memory that each rank may allocate on its device now; `device` is the first rank's. GPUs are one a rank, and the
+    first has most to hold."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+    return int(psutil.virtual_memory().available) // num_ranks

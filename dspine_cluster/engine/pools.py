@@ -106,10 +106,14 @@ class StatePool:
     def allocate(self) -> int:
         """Take a slot whose state is that of an empty past."""
         slot = self._free.pop()
+        self.clear(slot)
+        return slot
+
+    def clear(self, slot: int) -> None:
+        """Make its state that of an empty past."""
         self.num_pending[slot] = 0
         for tensor in self.live_tensors:
             tensor[:, slot] = 0
-        return slot
 
     def release(self, slot: int) -> None:
         assert slot not in self._free

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import torch
+from torch import nn
 
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig, parse_verify
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
-from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
-from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
+from dspine_cluster.engine.ranks.followers import Followers
+from dspine_cluster.engine.ranks.orders import PoolOrder
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.identity import make_hello
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import load_feature_projector, read_drafter_config
 from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import load_tokenizer
+from dspine_cluster.models.sharding import Shard, shard_config
 from dspine_cluster.models.weights import load_target, read_target_config
 from dspine_cluster.sources import locate_model
 from dspine_cluster.token_bytes import TokenBytes
@@ -56,26 +60,57 @@ def load_verifier(config: VerifierConfig) -> LoadedVerifier:
         projector = load_feature_projector(drafter_folder, dtype=dtype, device=device)
     feature_size = drafter_config.hidden_size if drafter_config else 0
     _check_feature_sizes(config.drafting, feature_size * dtype.itemsize)
-    target = load_target(
-        folder, dtype=dtype, device=device
-    )  # last: it takes longest, and the rest may refuse
-    unit = PoolBytes.of(target.config, feature_size, dtype)
-    engine = Engine(
-        target,
-        num_pages=num_pages(config.engine, unit, free_bytes(device)),
-        num_slots=config.engine.max_running_requests,
-        projector=projector,
-        tapped_layers=drafter_config.target_layer_ids if drafter_config else (),
-        feature_size=feature_size,
-        graph_buckets=_graph_buckets(config.engine, drafter_config, device),
-    )
-    _warm_up(engine)
+    engine = _load_engine(folder, config.engine, projector, drafter_config)
+    engine.warm_up()
     return LoadedVerifier(
         engine=engine,
         token_bytes=TokenBytes(load_tokenizer(folder)),
         drafter_config=drafter_config,
         hello=make_hello("verifier", folder, drafter_folder, config.engine.dtype),
     )
+
+
+def _load_engine(
+    folder: Path, config: EngineConfig, projector: nn.Module | None, drafter: DrafterConfig | None
+) -> Engine:
+    """The target with its pools, on as many ranks as configured."""
+    dtype, device = getattr(torch, config.dtype), torch.device(config.device)
+    num_ranks = config.tensor_parallel
+    feature_size = drafter.hidden_size if drafter else 0
+    followers = None
+    with ExitStack() as on_failure:
+        if num_ranks > 1:
+            shard_config(read_target_config(folder), num_ranks)  # before processes start that would refuse it
+            followers = Followers(folder, dtype=config.dtype, device=device, num_ranks=num_ranks)
+            on_failure.callback(followers.close)
+        target = load_target(
+            folder,
+            dtype=dtype,
+            device=device,
+            shard=Shard(0, num_ranks),
+            reduce=followers.group.sum if followers else None,
+        )
+        unit = PoolBytes.of(target.config, feature_size, dtype)
+        order = PoolOrder(
+            num_pages=num_pages(config, unit, free_bytes(device, num_ranks)),
+            num_slots=config.max_running_requests,
+            graph_block_size=(drafter.block_size if drafter else 1) if can_record(device) else 0,
+        )
+        if followers is not None:
+            followers.join()
+            followers.make_pools(order)
+        engine = Engine(
+            target,
+            num_pages=order.num_pages,
+            num_slots=order.num_slots,
+            projector=projector,
+            tapped_layers=drafter.target_layer_ids if drafter else (),
+            feature_size=feature_size,
+            graph_buckets=order.graph_buckets,
+            followers=followers,
+        )
+        on_failure.pop_all()
+    return engine
 
 
 def make_policy(
@@ -94,26 +129,7 @@ def make_policy(
     return FixedVerifyLength(length)
 
 
-def _graph_buckets(
-    config: EngineConfig, drafter: DrafterConfig | None, device: torch.device
-) -> GraphBuckets | None:
-    """The sizes to record passes at; None where none can be recorded."""
-    if not can_record(device):
-        return None
-    return GraphBuckets(config.max_running_requests, drafter.block_size if drafter is not None else 1)
-
-
 def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:
     """A step must be able to send a feature, or none would ever be repaired."""
     if config.repair_bytes_per_step < row_bytes:
         raise ConfigError(f"drafting.repair_bytes_per_step must hold a feature, which has {row_bytes} bytes")
-
-
-def _warm_up(engine: Engine) -> None:
-    """One prefill and one round, so that the first request pays for no initialisation."""
-    slot = engine.state_pool.allocate()
-    engine.logits(engine.forward([], [Segment([0] * 16, 0, [0], slot)])[-1:])
-    engine.logits(engine.forward([Segment([0] * 16, 16, [0, 1], slot)], []))
-    engine.state_pool.release(slot)
-    if engine.graphs is not None:
-        engine.graphs.warm_up()

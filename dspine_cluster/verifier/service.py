@@ -46,6 +46,7 @@ class VerifierService:
         loaded = loaded or load_verifier(config)
         drafter = loaded.drafter_config
         self.hello = loaded.hello
+        self._engine = loaded.engine
         self._config = config.engine
         self._vocab_size = loaded.engine.target.config.vocab_size
         self._grammars = Grammars(
@@ -98,6 +99,7 @@ class VerifierService:
         self._stopping = True
         self._waiter.set()
         self._thread.join()
+        self._engine.close()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
         """Yield what each round gives, as `rounds` does."""
@@ -149,6 +151,7 @@ class VerifierService:
     def check_health(self) -> None:
         """Raises EngineStoppedError when the loop has ended or no longer advances."""
         self._check_runs()
+        self._engine.check()
         stalled_s = time.monotonic() - self._last_step_at_s
         if stalled_s > _STALL_S:
             raise EngineStoppedError(f"the engine loop has not advanced for {stalled_s:.0f} s")
