@@ -11,12 +11,13 @@ import torch
 
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.memory import PoolBytes
-from dspine_cluster.errors import DspineError
+from dspine_cluster.errors import ConfigError, DspineError
 from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.drafter_config import DrafterConfig
 from dspine_cluster.models.drafter_weights import drafter_problems, expected_shapes, read_drafter_config
 from dspine_cluster.models.fit import check_fit
+from dspine_cluster.models.sharding import shard_config
 from dspine_cluster.models.weights import read_target_config, target_problems
 from dspine_cluster.types import PAGE_TOKENS
 
@@ -27,7 +28,8 @@ _ON_VERIFIER = ("fc.", "hidden_norm.")
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that a pair takes, and what then fits. All figures are of decimal bytes."""
+    """Bytes that a pair takes, and what then fits, on the first rank where the target is split over several. All
+    figures are of decimal bytes."""
 
     target_weights: int
     projector_weights: int
@@ -81,8 +83,11 @@ class PairReport:
     plan: MemoryPlan | None = None
 
 
-def check_pair(target_folder: Path, drafter_folder: Path | None, dtype: torch.dtype) -> PairReport:
-    """Compare configs and tensor headers; no weights are read. Problems are collected, not raised."""
+def check_pair(
+    target_folder: Path, drafter_folder: Path | None, dtype: torch.dtype, num_ranks: int = 1
+) -> PairReport:
+    """Compare configs and tensor headers; no weights are read. Problems are collected, not raised. The plan is that of
+    the first of `num_ranks` that the target is split over, which holds most."""
     try:
         target = read_target_config(target_folder)
         drafter = read_drafter_config(drafter_folder) if drafter_folder is not None else None
@@ -92,13 +97,18 @@ def check_pair(target_folder: Path, drafter_folder: Path | None, dtype: torch.dt
     if drafter_folder is not None and drafter is not None:
         problems += _collect(lambda: drafter_problems(drafter_folder, drafter))
         problems += _collect(lambda: check_fit(target, drafter))
+    part = None
+    try:
+        part = shard_config(target, num_ranks)
+    except ConfigError as error:
+        problems.append(str(error))
     return PairReport(
         problems=problems,
         target=target,
         drafter=drafter,
         num_target_parameters=_num_target_parameters(target),
         num_drafter_parameters=sum(map(prod, expected_shapes(drafter).values())) if drafter else 0,
-        plan=plan_memory(target, drafter, dtype),
+        plan=plan_memory(part, drafter, dtype) if part else None,
     )
 
 

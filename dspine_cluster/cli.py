@@ -92,6 +92,7 @@ def check(
     drafter_revision: Revision = None,
     gpu_gb: Annotated[float, typer.Option(min=0.1, help="Memory of one GPU, decimal gigabytes.")] = 141.0,
     context_tokens: Annotated[int, typer.Option(min=16, help="Prompt and output of one request.")] = 32768,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="Ranks that the target is split over.")] = 1,
 ) -> None:
     """Say whether TARGET and DRAFTER fit together, which tensors are missing, and what memory they need in bf16."""
     import torch
@@ -104,7 +105,7 @@ def check(
     drafter_folder: Path | None = None
     if drafter != "none":
         drafter_folder = locate_model(ModelSource(drafter, drafter_revision))
-    report = check_pair(folder, drafter_folder, torch.bfloat16)
+    report = check_pair(folder, drafter_folder, torch.bfloat16, tensor_parallel)
     fits = print_report(console, report, gpu_bytes=int(gpu_gb * 1e9), context_tokens=context_tokens)
     raise typer.Exit(0 if fits else 1)
 

@@ -13,6 +13,7 @@ from dspine_cluster import miniature
 from dspine_cluster.bench.gpu_models import pair_config
 from dspine_cluster.check import MemoryPlan, PairReport, check_pair, plan_memory
 from dspine_cluster.check_report import print_report
+from dspine_cluster.models.sharding import shard_config
 
 PAIR_27B = pair_config("27b")
 
@@ -58,6 +59,22 @@ def test_the_report_says_what_a_block_in_flight_takes(plan: MemoryPlan) -> None:
     print_report(console, report, gpu_bytes=141 * 10**9, context_tokens=32768)
     assert isinstance(console.file, io.StringIO)
     assert re.search(r"a block in flight beyond that state +14\.88 MB *\n", console.file.getvalue())
+
+
+def test_two_ranks_halve_the_layers_and_the_caches_but_not_embedding_head_and_features(
+    plan: MemoryPlan,
+) -> None:
+    half = plan_memory(shard_config(PAIR_27B.target, 2), PAIR_27B.drafter, torch.bfloat16)
+    whole = plan.shared_weights  # embedding and head
+    assert half.target_weights - whole == pytest.approx((plan.target_weights - whole) / 2, rel=1e-3)
+    assert half.kv_per_token == plan.kv_per_token / 2
+    assert half.state_per_request == plan.state_per_request / 2
+    assert half.features_per_token == plan.features_per_token
+
+
+def test_ranks_that_do_not_divide_the_target_are_a_problem() -> None:
+    report = check_pair(miniature.folder("target"), None, torch.float32, num_ranks=4)
+    assert any("tensor_parallel 4 does not divide" in problem for problem in report.problems)
 
 
 def test_a_longer_context_leaves_room_for_fewer_requests(plan: MemoryPlan) -> None:

@@ -53,6 +53,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
     verifier = _deploy(
         verifier_class,
         args.verifiers,
+        num_ranks=args.engine.tensor_parallel,
         graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
         logging_config=_NO_ACCESS_LOG,
         request_router_config=RequestRouterConfig(request_router_class=PinnedRouter),
@@ -86,8 +87,16 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
 
 
 def _deploy(
-    replica: type, args: ReplicaArgs, max_ongoing_requests: int = MAX_ONGOING_REQUESTS, **options: Any
+    replica: type,
+    args: ReplicaArgs,
+    max_ongoing_requests: int = MAX_ONGOING_REQUESTS,
+    num_ranks: int = 1,
+    **options: Any,
 ) -> Any:
+    reserved = args.reserved(num_ranks)
+    if num_ranks > 1:
+        # One bundle: the ranks are processes of the replica, which sees all their GPUs.
+        options |= {"placement_group_bundles": [reserved], "placement_group_strategy": "STRICT_PACK"}
     return serve.deployment(
         replica,
         name=replica.__name__,
@@ -97,8 +106,8 @@ def _deploy(
         backpressure_config=_BACKPRESSURE,
         health_check_period_s=_HEALTH_CHECK_PERIOD_S,
         ray_actor_options={
-            "num_cpus": args.num_cpus,
-            "num_gpus": args.num_gpus,
+            "num_cpus": reserved["CPU"],
+            "num_gpus": reserved["GPU"],
             "resources": args.resources,
         },
         **options,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource
@@ -39,6 +39,10 @@ class ReplicaArgs(_Args):
     resources: dict[str, float] = {}
     """Custom resources of nodes, such as `dspine_drafter: 1`."""
 
+    def reserved(self, num_ranks: int = 1) -> dict[str, float]:
+        """What Ray reserves for a replica of so many ranks, by Ray's names."""
+        return {"CPU": self.num_cpus * num_ranks, "GPU": self.num_gpus * num_ranks, **self.resources}
+
 
 class DirectoryArgs(ReplicaArgs):
     num_replicas: Literal[1] = 1
@@ -56,7 +60,9 @@ class IngressArgs(ReplicaArgs):
 
 class VerifierArgs(ReplicaArgs):
     num_cpus: Annotated[float, Field(ge=0)] = 0.5
-    """What Ray reserves for each replica."""
+    """What Ray reserves for each rank of each replica."""
+    num_gpus: Annotated[float, Field(ge=0)] = 0
+    """What Ray reserves for each rank of each replica; a part of one shares it, where there is one rank."""
 
 
 class DrafterArgs(ReplicaArgs):
@@ -95,6 +101,14 @@ class AppArgs(_Args):
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()
     drafters: DrafterArgs = DrafterArgs()
+
+    @model_validator(mode="after")
+    def _check_ranks(self) -> Self:
+        if self.engine.tensor_parallel > 1 and self.engine.device == "cuda" and self.verifiers.num_gpus != 1:
+            raise ValueError(
+                "every rank of engine.tensor_parallel needs a GPU of its own: set verifiers.num_gpus to 1"
+            )
+        return self
 
     @property
     def served_name(self) -> str:

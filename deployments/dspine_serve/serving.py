@@ -87,7 +87,7 @@ def check_models(args: AppArgs) -> None:
     target = locate_model(args.target)
     drafter = None if args.drafter.name == "none" else locate_model(args.drafter)
     load_tokenizer(target)
-    report = check_pair(target, drafter, getattr(torch, args.engine.dtype))
+    report = check_pair(target, drafter, getattr(torch, args.engine.dtype), args.engine.tensor_parallel)
     if report.problems:
         more = f" (`dspine check` shows {len(report.problems) - 1} more)" if report.problems[1:] else ""
         raise ConfigError(report.problems[0] + more)
@@ -100,11 +100,11 @@ def check_resources(args: AppArgs, available: dict[str, float]) -> None:
         ConfigError: naming what is missing.
     """
     needed = defaultdict[str, float](float)
-    deployments = [args.directory, args.ingresses, args.verifiers]
+    deployments = [(args.directory, 1), (args.ingresses, 1), (args.verifiers, args.engine.tensor_parallel)]
     if args.drafter.name != "none":
-        deployments.append(args.drafters)
-    for replica in deployments:
-        for name, amount in {"CPU": replica.num_cpus, "GPU": replica.num_gpus, **replica.resources}.items():
+        deployments.append((args.drafters, 1))
+    for replica, num_ranks in deployments:
+        for name, amount in replica.reserved(num_ranks).items():
             needed[name] += amount * replica.num_replicas
     for name, amount in needed.items():
         has = available.get(name, 0.0)

@@ -19,6 +19,7 @@ _UNITS = {
     "factor": "times",
     "fraction": "share",
     "replicas": "replicas",
+    "parallel": "ranks",
     "cpus": "CPUs",
     "gpus": "GPUs",
     "ms": "ms",

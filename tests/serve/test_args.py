@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from dspine_cluster.config import ModelSource
+from dspine_serve.app import build
 from dspine_serve.args import AppArgs
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,33 @@ def test_the_embedded_default_fits_on_one_core() -> None:
 def test_unknown_keys_and_wrong_values_are_refused(args: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         AppArgs.model_validate(args)
+
+
+def test_every_rank_on_gpus_has_a_gpu_of_its_own() -> None:
+    engine = {"device": "cuda", "tensor_parallel": 2}
+    with pytest.raises(ValidationError, match=r"set verifiers\.num_gpus to 1"):
+        AppArgs.model_validate({"engine": engine, "verifiers": {"num_gpus": 0.5}})
+    AppArgs.model_validate({"engine": engine, "verifiers": {"num_gpus": 1}})
+
+
+def test_a_verifier_of_two_ranks_reserves_one_bundle_of_both_on_one_node() -> None:
+    args = AppArgs.model_validate(
+        {
+            "engine": {"device": "cuda", "tensor_parallel": 2},
+            "verifiers": {"num_cpus": 1, "num_gpus": 1, "resources": {"dspine_verifier": 1}},
+        }
+    )
+    ingress = build(args)
+    [verifier] = [
+        value._bound_deployment
+        for value in ingress._bound_deployment.init_args
+        if getattr(getattr(value, "_bound_deployment", None), "name", "") == "Verifier"
+    ]
+    assert verifier._deployment_config is not None
+    replica = verifier._replica_config
+    assert replica.placement_group_bundles == [{"CPU": 2, "GPU": 2, "dspine_verifier": 1}]
+    assert replica.placement_group_strategy == "STRICT_PACK"
+    assert replica.ray_actor_options["num_gpus"] == 2
 
 
 def test_a_model_is_a_name_or_a_name_with_a_revision() -> None:

@@ -22,7 +22,7 @@ import ray
 from typer.testing import CliRunner
 
 from dspine_cluster import miniature
-from dspine_cluster.config import ModelSource
+from dspine_cluster.config import EngineConfig, ModelSource
 from dspine_cluster.errors import ConfigError
 from dspine_serve.args import AppArgs, VerifierArgs
 from dspine_serve.cli import app
@@ -75,6 +75,13 @@ def test_replicas_that_could_never_all_run_are_refused() -> None:
         check_resources(AppArgs(verifiers=VerifierArgs(num_gpus=1)), {"CPU": 8.0})
     with pytest.raises(ConfigError, match=r"1 rack.*has 0"):
         check_resources(AppArgs(verifiers=VerifierArgs(resources={"rack": 1})), {"CPU": 8.0})
+
+
+def test_every_rank_of_a_verifier_is_counted() -> None:
+    args = AppArgs(engine=EngineConfig(tensor_parallel=3))
+    check_resources(args, {"CPU": 1.85})
+    with pytest.raises(ConfigError, match=r"1\.85 CPU"):
+        check_resources(args, {"CPU": 1.8})
 
 
 def test_drafters_that_do_not_run_reserve_nothing() -> None:
