@@ -183,8 +183,7 @@ class DrafterLoop:
                 counts = np.array([len(message.rows)])
                 self._place(client, [message.uid], np.array([message.start]), counts, message.rows)
             case FeatureBatch():
-                counts = message.counts.astype(np.int64)
-                self._place(client, message.uids.tolist(), message.starts, counts, message.rows)
+                self._place(client, message.uids.tolist(), message.starts, message.counts, message.rows)
             case Draft():
                 self._enqueue(client, message)
             case Close(uid=uid) if uid in client.rows:
