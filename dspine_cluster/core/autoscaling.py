@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dspine_cluster.core.autoscaling_capacity import Capacity, sustainable
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
-from dspine_cluster.core.autoscaling_damping import Damping, step
+from dspine_cluster.core.autoscaling_damping import Damping, Step, Why, step
 from dspine_cluster.core.autoscaling_demand import Demand, update_demand
 from dspine_cluster.core.autoscaling_drafters import Speculation, needed_drafters, update_speculation
 from dspine_cluster.core.autoscaling_stats import DrafterStats, Observation, VerifierStats
@@ -44,6 +44,8 @@ class Decision:
     drafters: int
     reason: str
     state: AutoscalerState
+    verifiers_why: Why
+    drafters_why: Why
 
 
 def decide(observation: Observation, state: AutoscalerState, config: AutoscalingConfig) -> Decision:
@@ -58,7 +60,9 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
         reason = (
             f"{len(serving)} of {num_serving} verifiers have told their figures in {config.stale_s:g} s: hold"
         )
-        return Decision(observation.target_verifiers, observation.target_drafters, reason, state)
+        return Decision(
+            observation.target_verifiers, observation.target_drafters, reason, state, Why.STALE, Why.STALE
+        )
     coverage = len(serving) / num_serving if num_serving else 1.0
     counted = _fresh(observation.verifiers, config)
     demand = update_demand(state.demand, counted, coverage, now_s, config)
@@ -109,19 +113,24 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
             _verifier_reason(
                 observation, serving, bears, asked, demand, backlog, needed, verifiers.replicas, is_idle
             )
-            + (f" ({verifiers.why})" if verifiers.why else ""),
+            + _limited(verifiers),
             f"drafters {observation.target_drafters} -> {drafters.replicas}: {wanted.reason}"
-            + (f" ({drafters.why})" if drafters.why else ""),
+            + _limited(drafters),
         ]
     )
     after = AutoscalerState(demand, verifiers.damping, drafters.damping, speculation, tokens_per_s, busy_at_s)
-    return Decision(verifiers.replicas, drafters.replicas, reason, after)
+    why = Why.IDLE if is_idle and verifiers.why is Why.NEEDED else verifiers.why
+    return Decision(verifiers.replicas, drafters.replicas, reason, after, why, drafters.why)
 
 
 def _fresh(
     replicas: Sequence[Stats], config: AutoscalingConfig, *, serving_only: bool = False
 ) -> list[Stats]:
     return [r for r in replicas if r.age_s <= config.stale_s and not (serving_only and r.is_draining)]
+
+
+def _limited(step: Step) -> str:
+    return "" if step.why is Why.NEEDED else f" ({step.why})"
 
 
 def _backlog(verifiers: Sequence[VerifierStats], coverage: float, config: AutoscalingConfig) -> float:

@@ -132,7 +132,7 @@ class DrafterLoop:
         self._welcome()
         for client in list(self._clients.values()):
             self._receive(client)
-        self._runner.ingest(self._arrivals)
+        self.counters.ingest_s += self._runner.ingest(self._arrivals)
         self._arrivals.clear()  # the memory of their rows is the senders' again
         batch = self._queue.take(self._max_batch_blocks)
         if batch:

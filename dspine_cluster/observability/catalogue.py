@@ -92,6 +92,11 @@ VERIFIER = (
         ROUND_SECONDS,
         "phase",
     ),
+    _counter(
+        "draft_queue_seconds",
+        "seconds",
+        "What requests waited for drafts beyond the time that these took, summed over requests.",
+    ),
     _counter("draft_fallback", "rounds", "Rounds that were to be drafted and decoded plainly.", "reason"),
     _counter("prompt_tokens", "tokens", "Tokens of the prompts that were admitted."),
     _counter("cached_prompt_tokens", "tokens", "Of these, those that were found in the prefix cache."),
@@ -137,6 +142,7 @@ DRAFTER = (
     _counter("drafter_needs", "blocks", "Blocks not drafted for lack of features."),
     _counter("drafter_busy", "blocks", "Blocks refused because too many waited."),
     _counter("drafter_draft_seconds", "seconds", "Time spent on drafting."),
+    _counter("drafter_ingest_seconds", "seconds", "Time spent on taking in features."),
 )
 """Of a drafter replica."""
 

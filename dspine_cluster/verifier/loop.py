@@ -14,6 +14,7 @@ from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, pla
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.core.verifier_meter import VerifierMeter
 from dspine_cluster.core.verify_length import Blocks, Outcomes, VerifyLengthPolicy
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
@@ -81,6 +82,7 @@ class VerifierLoop:
         self._deliver = deliver
         self._clock = clock
         self._load_meter = LoadMeter(clock)
+        self.meter = VerifierMeter(engine_config.max_running_requests)
         generator = torch.Generator()
         if random_seed is None:
             generator.seed()
@@ -152,6 +154,7 @@ class VerifierLoop:
             [verdict.num_accepted for _, verdict in decisions[: len(plan.blocks)]],
         )
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
+        self.meter.note_pass(plan.load.num_prefill_tokens, len(decisions) - len(plan.blocks))
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
         self._ask_for_drafts(plan)
@@ -166,6 +169,7 @@ class VerifierLoop:
 
     def _plan(self) -> BatchPlan:
         decoding = self.streams.decoding
+        self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
         max_tokens = self._config.max_batch_tokens
@@ -237,6 +241,7 @@ class VerifierLoop:
         self.drafters.forget(session)
         self._pacing.forget([session])
         self.policy.forget(uid)
+        self.meter.note_end(session.num_output)
         self.streams.remove(uid, keep_state=keep_state)
         self.metrics.finished_requests_total += 1
 

@@ -19,6 +19,7 @@ from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
+from dspine_cluster.verifier.capacity_report import CapacityReport
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.grammars import Grammars
@@ -76,6 +77,7 @@ class VerifierService:
         self._uids = count(1)
         self._sinks: dict[int, Sink] = {}
         self._load_report = LoadReport()
+        self._capacity_report = CapacityReport(self._loop, self._command)
         self._news_report = NewsReport()
         self._taken_in: list[int] = []
         self._stopping = False
@@ -182,6 +184,10 @@ class VerifierService:
             **fallbacks,
             "connected_drafters": drafters.num_connected,
         }
+
+    async def autoscaling_stats(self) -> dict[str, float]:
+        """What autoscaling goes by, as `core.autoscaling_report` has it; nothing before there is anything to tell."""
+        return await self._capacity_report.take()
 
     def _check_runs(self) -> None:
         if self._failure is not None or not self._thread.is_alive():
