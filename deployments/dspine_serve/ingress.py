@@ -32,6 +32,7 @@ from dspine_serve.logs import log_like_serve
 from dspine_serve.placing import Placing
 from dspine_serve.prompt_keys import KeyMaker
 from dspine_serve.ray_metrics import export_metrics
+from dspine_serve.scaling_news import follow_news
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class IngressConfig:
     http: HttpConfig
     max_body_bytes: int
     max_choices: int
+    is_autoscaled: bool = False
 
     def key_maker(self, target: Path) -> KeyMaker:
         """Makes the page keys that the verifiers have.
@@ -76,7 +78,6 @@ class Ingress:
         self._placing = Placing(report_dead=directory.remove.remote)
         self._board = StatusBoard()
         loop = asyncio.get_running_loop()
-        self._following = loop.create_task(Follower(directory, self._take).run())
         self._admission = Admission(config.http.max_open_requests, config.http.max_waiting_tokens)
         self._app = create_app(
             ServeGenerator(verifier, self._placing, config.key_maker(folder)),
@@ -93,12 +94,19 @@ class Ingress:
         )
         add_page_route(self._app)
         add_status_routes(self._app, config.model_name, self._status)
-        replica_id = serve.get_replica_context().replica_id.unique_id
+        context = serve.get_replica_context()
+        replica_id = context.replica_id.unique_id
+        self._autoscaling: dict[str, float] = {}
+        self._tasks = [loop.create_task(Follower(directory, self._take).run())]
+        if config.is_autoscaled:
+            self._tasks.append(loop.create_task(follow_news(context.app_name, self._take_news)))
         add_metrics_route(
             self._app,
-            lambda: cluster_figures(replica_id, config.model_name, self._figures(), self._status()),
+            lambda: cluster_figures(
+                replica_id, config.model_name, self._figures(), self._status(), self._autoscaling
+            ),
         )
-        self._exporting = loop.create_task(export_metrics(replica_id, config.model_name, self._figures))
+        self._tasks.append(loop.create_task(export_metrics(replica_id, config.model_name, self._figures)))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._app
@@ -117,6 +125,9 @@ class Ingress:
         self._placing.apply(updates)
         self._board.apply(updates.events, time.monotonic())
 
+    def _take_news(self, figures: dict[str, float]) -> None:
+        self._autoscaling = figures
+
     async def __del__(self) -> None:
-        self._following.cancel()
-        self._exporting.cancel()
+        for task in self._tasks:
+            task.cancel()

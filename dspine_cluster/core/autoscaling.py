@@ -8,7 +8,7 @@ waited for, and go away where drafting does not pay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeVar
 
@@ -121,6 +121,21 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
     after = AutoscalerState(demand, verifiers.damping, drafters.damping, speculation, tokens_per_s, busy_at_s)
     why = Why.IDLE if is_idle and verifiers.why is Why.NEEDED else verifiers.why
     return Decision(verifiers.replicas, drafters.replicas, reason, after, why, drafters.why)
+
+
+def decide_drafters(observation: Observation, state: AutoscalerState, config: AutoscalingConfig) -> Decision:
+    """The number of drafters by their own busy time alone, where nothing is known of verifiers."""
+    drafters = _fresh(observation.drafters, config, serving_only=True)
+    target, now_s = observation.target_drafters, observation.now_s
+    if len(drafters) < config.min_fresh_ratio * len(observation.drafters) or not drafters:
+        reason = f"drafters {target}: too few have told their figures: hold"
+        return Decision(observation.target_verifiers, target, reason, state, Why.STALE, Why.STALE)
+    busy = sum(drafter.busy_ratio for drafter in drafters) / len(drafters)
+    needed = max(1e-3, busy * len(observation.drafters) / config.drafter_busy_ratio)
+    taken = step(needed, target, now_s, state.drafters, config.drafters, hysteresis=config.hysteresis)
+    reason = f"drafters {target} -> {taken.replicas}: busy {busy:.2f} of their time" + _limited(taken)
+    after = replace(state, drafters=taken.damping)
+    return Decision(observation.target_verifiers, taken.replicas, reason, after, Why.STALE, taken.why)
 
 
 def _fresh(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 from dspine_cluster.core.autoscaling_stats import DrafterStats, RoundCurve, VerifierStats
 
@@ -26,7 +27,7 @@ def decode_verifier(replica_id: str, values: Mapping[str, float], more_age_s: fl
     if len(curve) < 2 or not all(_PREFIX + name in values for name in names):
         return None
     sizes, seconds = zip(*curve, strict=True)
-    numbers = {name: values[_PREFIX + name] for name in names}
+    numbers: dict[str, Any] = {name: values[_PREFIX + name] for name in names}
     max_requests = int(numbers.pop("max_requests"))
     stats = VerifierStats(replica_id, curve=RoundCurve(sizes, seconds), max_requests=max_requests, **numbers)
     return replace(stats, age_s=stats.age_s + more_age_s)
@@ -42,7 +43,8 @@ def decode_drafter(replica_id: str, values: Mapping[str, float], more_age_s: flo
     names = _names(DrafterStats)
     if not all(_PREFIX + name in values for name in names):
         return None
-    stats = DrafterStats(replica_id, **{name: values[_PREFIX + name] for name in names})
+    numbers: dict[str, Any] = {name: values[_PREFIX + name] for name in names}
+    stats = DrafterStats(replica_id, **numbers)
     return replace(stats, age_s=stats.age_s + more_age_s)
 
 

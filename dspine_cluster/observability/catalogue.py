@@ -60,8 +60,8 @@ def _counter(figure: str, unit: str, text: str, *labels: str) -> Metric:
     return Metric(f"{figure}_total", Kind.COUNTER, unit, text, labels)
 
 
-def _gauge(figure: str, unit: str, text: str) -> Metric:
-    return Metric(figure, Kind.GAUGE, unit, text)
+def _gauge(figure: str, unit: str, text: str, *labels: str) -> Metric:
+    return Metric(figure, Kind.GAUGE, unit, text, labels)
 
 
 def _histogram(figure: str, unit: str, text: str, bounds: tuple[float, ...], *labels: str) -> Metric:
@@ -186,7 +186,24 @@ CLUSTER = (
 )
 """What an ingress replica knows of the application."""
 
-METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER)
+AUTOSCALER = (
+    _gauge("autoscaling_target_replicas", "replicas", "Replicas that there are to be.", "deployment"),
+    _gauge("autoscaling_asked_tokens_per_s", "tokens/s", "Demand that is planned for."),
+    _gauge("autoscaling_borne_tokens_per_s", "tokens/s", "What one verifier bears under the objective."),
+    _counter(
+        "autoscaling_changes",
+        "replicas",
+        "Replicas that were added or taken away.",
+        "deployment",
+        "direction",
+    ),
+    _counter(
+        "autoscaling_decisions", "decisions", "Decisions, by what held them back.", "deployment", "reason"
+    ),
+)
+"""Of autoscaling, which runs in Serve's controller: its replica is `autoscaler`."""
+
+METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER, *AUTOSCALER)
 METRIC_OF_FIGURE = {name: metric for metric in METRICS for name in metric.figure_names}
 
 
