@@ -7,7 +7,8 @@ import pytest
 from dspine_cluster.core.capacity_estimate import rates_of
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.pass_cost import CostCurve
-from dspine_cluster.core.verify_length import BlockOutcome, BlockView, FixedVerifyLength, PassLoad
+from dspine_cluster.core.survival import cells_of
+from dspine_cluster.core.verify_length import Blocks, FixedVerifyLength, Outcomes, PassLoad
 
 FLAT = CostCurve((0, 64), (0.02, 0.02), (0.0, 0.001), 0.0, ())
 """20 ms up to 64 tokens, one more for each after that."""
@@ -62,8 +63,9 @@ def test_a_policy_that_has_learnt_tells_what_larger_batches_give() -> None:
     for _ in range(200):
         policy.choose_drafts([1, 2])
         policy.note_drafts(2, 0.005)
-        lengths = policy.choose([BlockView(uid, 15, [0.8] * 15) for uid in (1, 2)])
-        outcomes = [BlockOutcome(uid, n, min(n, 5)) for uid, n in zip((1, 2), lengths, strict=True)]
+        blocks = Blocks([1, 2], [15, 15], [cells_of([0.8] * 15)] * 2, [True, True])
+        lengths = policy.choose(blocks)
+        outcomes = Outcomes([1, 2], lengths, [min(length, 5) for length in lengths])
         policy.note_pass(outcomes, PassLoad(), 0.02 + 0.0001 * (2 + sum(lengths)))
     estimate = policy.estimate(SIZES)
     assert estimate is not None

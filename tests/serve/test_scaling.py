@@ -168,6 +168,6 @@ def test_a_report_holds_only_what_was_told_last() -> None:
     shown = context(Role.DRAFTER, {"d": drafter_figures(0.5)}, 10.0)
     raw = shown.raw_metrics
     assert raw is not None
-    raw["dspine_gone"] = context(Role.DRAFTER, {"d": {"x": 1.0}}, 9.0).raw_metrics["x"]  # type: ignore[index]
+    raw["dspine_gone"] = context(Role.DRAFTER, {"d": {"x": 1.0}}, 9.0).raw_metrics["x"]
     [(name, values, age_s)] = Reports().read(shown, 0.0)
     assert (name, values.keys(), age_s) == ("d", drafter_figures(0.5).keys(), 0.0)

@@ -21,8 +21,8 @@ def decision(verifiers: int, drafters: int) -> Decision:
 
 def tell(news: ScalingNews, before: tuple[int, int], after: tuple[int, int]) -> None:
     shown = {role: context(role, {}, 1.0, target=1) for role in Role}
-    numbers = (dict(zip(Role, counts, strict=True)) for counts in (before, after))
-    news.tell("small", shown, *numbers, decision(*after), SETTINGS)
+    numbers = [dict(zip(Role, counts, strict=True)) for counts in (before, after)]
+    news.tell("small", shown, numbers[0], numbers[1], decision(*after), SETTINGS)
 
 
 def test_changes_are_counted_and_numbers_told() -> None:
