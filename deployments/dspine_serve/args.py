@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from dspine_cluster.api.http_config import HttpConfig
-from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource
+from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, TracingConfig
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 
 MAX_ONGOING_REQUESTS = 256
@@ -103,6 +103,7 @@ class AppArgs(_Args):
     """What verifiers and drafters prove to each other that they know. None makes one with each deployment: during an
     update old and new ones then do not pair, and decode plainly where they have no others."""
     http: HttpConfig = HttpConfig()
+    tracing: TracingConfig = TracingConfig()
     directory: DirectoryArgs = DirectoryArgs()
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()

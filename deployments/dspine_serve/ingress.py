@@ -19,12 +19,13 @@ from dspine_cluster.api.metrics_route import add_metrics_route, cluster_figures
 from dspine_cluster.api.page import add_page_route
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
-from dspine_cluster.config import EngineConfig, ModelSource
+from dspine_cluster.config import EngineConfig, ModelSource, TracingConfig
 from dspine_cluster.core.cluster_records import ClusterUpdates
 from dspine_cluster.core.cluster_status import ClusterStatus, StatusBoard
 from dspine_cluster.identity import fingerprints_of, make_hello
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.folder import CONFIG_FILE, read_json
+from dspine_cluster.observability.tracing import open_tracing
 from dspine_cluster.sources import locate_model
 from dspine_serve.following import Follower
 from dspine_serve.generator import ServeGenerator
@@ -45,6 +46,7 @@ class IngressConfig:
     engine: EngineConfig
     """The verifiers'."""
     http: HttpConfig
+    tracing: TracingConfig
     max_body_bytes: int
     max_choices: int
     is_autoscaled: bool = False
@@ -79,8 +81,11 @@ class Ingress:
         self._board = StatusBoard()
         loop = asyncio.get_running_loop()
         self._admission = Admission(config.http.max_open_requests, config.http.max_waiting_tokens)
+        context = serve.get_replica_context()
+        replica_id = context.replica_id.unique_id
+        self._tracing = open_tracing(config.tracing, replica_id)
         self._app = create_app(
-            ServeGenerator(verifier, self._placing, config.key_maker(folder)),
+            ServeGenerator(verifier, self._placing, config.key_maker(folder), self._tracing),
             ChatTokenizer.from_folder(folder),
             config.model_name,
             ApiLimits(
@@ -91,11 +96,10 @@ class Ingress:
             ),
             config.http,
             self._admission,
+            self._tracing,
         )
         add_page_route(self._app)
         add_status_routes(self._app, config.model_name, self._status)
-        context = serve.get_replica_context()
-        replica_id = context.replica_id.unique_id
         self._autoscaling: dict[str, float] = {}
         self._tasks = [loop.create_task(Follower(directory, self._take).run())]
         if config.is_autoscaled:
@@ -116,7 +120,7 @@ class Ingress:
         return self._figures()
 
     def _figures(self) -> dict[str, float]:
-        return {**self._placing.stats(), **self._admission.stats()}
+        return {**self._placing.stats(), **self._admission.stats(), **self._tracing.figures()}
 
     def _status(self) -> ClusterStatus:
         return self._board.status(time.monotonic())
@@ -131,3 +135,4 @@ class Ingress:
     async def __del__(self) -> None:
         for task in self._tasks:
             task.cancel()
+        await asyncio.to_thread(self._tracing.close)

@@ -23,6 +23,7 @@ _UNITS = {
     "gain": "times",
     "choices": "completions",
     "failures": "rounds",
+    "spans": "spans",
     "factor": "times",
     "fraction": "share",
     "replicas": "replicas",

@@ -203,7 +203,17 @@ AUTOSCALER = (
 )
 """Of autoscaling, which runs in Serve's controller: its replica is `autoscaler`."""
 
-METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER, *AUTOSCALER)
+TRACING = (
+    _counter(
+        "trace_spans",
+        "spans",
+        "Spans of traced requests: exported, refused by their receiver, or dropped because too many waited.",
+        "outcome",
+    ),
+)
+"""Of a verifier or ingress replica whose requests are traced."""
+
+METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER, *AUTOSCALER, *TRACING)
 METRIC_OF_FIGURE = {name: metric for metric in METRICS for name in metric.figure_names}
 
 
