@@ -83,14 +83,14 @@ class BatchPlan:
 
     @property
     def is_empty(self) -> bool:
-        return not self.items
+        return not self.blocks and not self.chunks
 
     @property
     def load(self) -> PassLoad:
         """What it holds beside proposals. Asked before it is committed."""
         return PassLoad(
             num_prefill_tokens=sum(chunk.num_tokens for chunk in self.chunks),
-            num_kv_tokens=sum(block.session.num_computed for block in self.blocks),
+            num_kv_tokens=sum([block.session.num_computed for block in self.blocks]),
         )
 
 
@@ -102,7 +102,10 @@ def proposal_room(blocks: Sequence[tuple[Session, int]], budget: Budget) -> int:
         blocks: sessions whose round may run now, each with the number of its proposals.
         budget: memory and size limits.
     """
-    return _room(_pages_missing(blocks), budget)
+    # The pages of all that is computed are there, and proposals are fewer than a page holds: a block lacks one at most.
+    if len(blocks) > budget.free_pages and sum(_pages_missing(blocks)) > budget.free_pages:
+        return 0
+    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(blocks)
 
 
 def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session], budget: Budget) -> PassLoad:
@@ -113,7 +116,7 @@ def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session]
             min(budget.prefill_chunk_tokens, len(session.tokens) - session.num_computed)
             for session in prompts
         ),
-        num_kv_tokens=sum(session.num_computed for session, _ in blocks),
+        num_kv_tokens=sum([session.num_computed for session, _ in blocks]),
         max_verified_tokens=proposal_room(blocks, budget),
     )
 
@@ -141,20 +144,20 @@ def plan_batch(
     """
     plan = BatchPlan()
     _plan_blocks(plan, decoding, running, budget, prefixes)
-    free_pages = budget.free_pages - sum(block.num_new_pages for block in plan.blocks)
-    room = budget.max_batch_tokens - sum(1 + block.verify_length for block in plan.blocks)
-    num_kept = 0
-    for session in running:
+    free_pages = budget.free_pages - sum([block.num_new_pages for block in plan.blocks])
+    num_verified = sum([block.verify_length for block in plan.blocks])
+    room = budget.max_batch_tokens - len(plan.blocks) - num_verified
+    prompts = [session for session in running if session.phase is Phase.PREFILL]
+    for session in prompts:
         if plan.preempted and session in plan.preempted:
             continue
-        num_kept += 1
-        if session.phase is Phase.PREFILL:
-            num_tokens = _chunk_size(session, session.num_computed, session.resume, room, budget)
-            if num_tokens:
-                plan.chunks.append(ChunkPlan(session, num_tokens, num_new_pages=0))
-                room -= num_tokens
+        num_tokens = _chunk_size(session, session.num_computed, session.resume, room, budget)
+        if num_tokens:
+            plan.chunks.append(ChunkPlan(session, num_tokens, num_new_pages=0))
+            room -= num_tokens
     if plan.preempted:
         return plan
+    num_kept = len(running)
     free_slots = budget.free_slots
     for session in waiting:
         if free_slots == 0:
@@ -199,10 +202,10 @@ def _plan_blocks(
     budget: Budget,
     prefixes: Prefixes,
 ) -> None:
-    blocks = list(decoding)
+    assert sum([length for _, length in decoding]) <= proposal_room(decoding, budget)
+    blocks = decoding
     free_pages = budget.free_pages
     missing = _pages_missing(blocks)
-    assert sum([length for _, length in blocks]) <= _room(missing, budget)
     if sum(missing) > free_pages:
         victims = sorted(running, key=lambda session: (session.request.priority, session.arrival))
         while sum(missing) > free_pages:
@@ -217,20 +220,12 @@ def _plan_blocks(
     ]
 
 
-def _room(pages_missing: Sequence[int], budget: Budget) -> int:
-    """See `proposal_room`; `pages_missing` are those that each block lacks."""
-    if sum(pages_missing) > budget.free_pages:
-        return 0
-    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(pages_missing)
-
-
 def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> list[int]:
     """How many pages each block lacks."""
-    missing = []
-    for session, length in blocks:
-        count = (len(session.tokens) + length - 1) // PAGE_TOKENS + 1 - len(session.pages)
-        missing.append(count if count > 0 else 0)
-    return missing
+    return [
+        count if (count := (len(s.tokens) + length - 1) // PAGE_TOKENS + 1 - len(s.pages)) > 0 else 0
+        for s, length in blocks
+    ]
 
 
 def _chunk_size(session: Session, start: int, resume: Resume, room: int, budget: Budget) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import Blocks, Outcomes
 
-Verified = tuple[int, int, int, Sequence[int], SurvivalModel]
-"""(uid, proposals verified, proposals accepted, the block's cells, the model that tells its survival)"""
+Acceptance = tuple[int, Sequence[int], int, float]
+"""Of a block that was verified: (uid, cells of its proposals up to the first that was rejected, how many were accepted,
+how many of them were predicted to be)"""
 
 _NO_BLOCKS = Blocks((), (), (), ())
 
@@ -28,9 +29,6 @@ class BlockSurvival:
         self._blocks = blocks
         self.num_drafted = len(blocks) - list(blocks.num_proposals).count(0)
 
-    def end(self) -> None:
-        self._blocks, self.num_drafted = _NO_BLOCKS, 0
-
     @property
     def rates(self) -> list[Sequence[float]]:
         """Of each block, P(accept | all before accepted) by cell."""
@@ -42,9 +40,11 @@ class BlockSurvival:
         """What to expect of rows that must not be looked at, by position; as for the first block."""
         return self._models[self._blocks.is_greedy[0]].expected
 
-    def verified(self, outcomes: Outcomes) -> list[Verified]:
-        """What was verified of the blocks."""
-        blocks, models = self._blocks, self._models
+    def acceptances(self, outcomes: Outcomes) -> list[Acceptance]:
+        """What the target made of the blocks that were verified."""
+        blocks = self._blocks
+        cells, is_greedy = blocks.cells, blocks.is_greedy
+        rate_of = {key: model.rates.__getitem__ for key, model in self._models.items()}
         row_of = {uid: row for row, uid in enumerate(blocks.uids)}
         found = []
         for uid, num_verified, num_accepted in zip(
@@ -52,9 +52,19 @@ class BlockSurvival:
         ):
             if num_verified:
                 row = row_of[uid]
-                model = models[blocks.is_greedy[row]]
-                found.append((uid, num_verified, num_accepted, blocks.cells[row], model))
+                tried = cells[row][: num_accepted + 1 if num_accepted < num_verified else num_verified]
+                predicted = sum(map(rate_of[is_greedy[row]], tried))
+                found.append((uid, tried, num_accepted, predicted))
         return found
+
+    def learn(self, acceptances: Sequence[Acceptance]) -> None:
+        """The pass has ended, and all is decided that goes by what was known before."""
+        is_greedy = dict(zip(self._blocks.uids, self._blocks.is_greedy, strict=True))
+        for key, model in self._models.items():
+            model.note(
+                [(tried, accepted) for uid, tried, accepted, _ in acceptances if is_greedy[uid] == key]
+            )
+        self._blocks, self.num_drafted = _NO_BLOCKS, 0
 
     def curves(self, first: int, most: int) -> Iterator[tuple[int, list[float]]]:
         """Uid and survivals of up to `most` of the blocks that have proposals, from the one with the number `first` on,

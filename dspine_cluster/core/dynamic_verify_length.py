@@ -6,14 +6,12 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
-from dspine_cluster.core.block_survival import BlockSurvival, Verified
-from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
+from dspine_cluster.core.block_survival import BlockSurvival
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration
 from dspine_cluster.core.halves import Halves, halves_s
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
-from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
 from dspine_cluster.core.verify_walk import RoundPrice, Stop, choose_lengths
 from dspine_cluster.types import CHUNK_GRID_TOKENS, MAX_PROPOSALS
@@ -144,29 +142,22 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
-        verified = self._survival.verified(outcomes)
-        for block in verified:
-            self._note_acceptance(*block)
-            if block[0] == self._exploration.uid:
-                self._end_exploration(block, num_tokens)
+        acceptances = self._survival.acceptances(outcomes)
+        for uid, tried, num_accepted, predicted in acceptances:
+            self.draft_or_plain.note(
+                uid, num_trials=len(tried), num_accepted=num_accepted, predicted=predicted
+            )
+        if self._exploration.uid in outcomes.uids:
+            self._end_exploration(outcomes, num_tokens)
         for uid, curve in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
             self.draft_or_plain.note_curve(uid, curve)
-        for _, num_verified, num_accepted, cells, model in verified:
-            model.note(cells, num_verified, num_accepted)
+        self._survival.learn(acceptances)
         self.draft_or_plain.end_pass()
-        self._survival.end()
 
     def forget(self, uid: int) -> None:
         self.draft_or_plain.forget(uid)
         if uid == self._exploration.uid:
             self._exploration.cancel()
-
-    def estimate(self, sizes: Sequence[int]) -> CapacityEstimate | None:
-        if not self.pass_cost.is_known:
-            return None
-        rates = rates_of(sizes, self.draft_or_plain.promises(), self._curve, self.draft_cost.seconds)
-        prefill_s = self._prefill_s(2 * CHUNK_GRID_TOKENS) - self._prefill_s(CHUNK_GRID_TOKENS)
-        return CapacityEstimate(rates, max(0.0, prefill_s) / CHUNK_GRID_TOKENS)
 
     def figures(self) -> Mapping[str, float]:
         return dict(self._figures) | {
@@ -194,13 +185,6 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             return (row,)
         self._exploration.miss()
         return ()
-
-    def _note_acceptance(
-        self, uid: int, num_verified: int, num_accepted: int, cells: Sequence[int], model: SurvivalModel
-    ) -> None:
-        num_trials = min(num_accepted + 1, num_verified)
-        predicted = sum(map(model.rates.__getitem__, cells[:num_trials]))
-        self.draft_or_plain.note(uid, num_trials=num_trials, num_accepted=num_accepted, predicted=predicted)
 
     def _price(self, num_requests: int, load: PassLoad) -> RoundPrice:
         curve = self.pass_cost.curve(
@@ -255,13 +239,16 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         num_requests = drafting if drafting == self.draft_or_plain.num_requests else 0
         self.halves.decide(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
 
-    def _end_exploration(self, block: Verified, num_tokens: int) -> None:
-        """Weigh what the trial cost, in tokens that would have come instead."""
-        uid, num_verified, num_accepted, *_ = block
+    def _end_exploration(self, outcomes: Outcomes, num_tokens: int) -> None:
+        """If the trial was made, weigh what it cost, in tokens that would have come instead."""
+        row = outcomes.uids.index(self._exploration.uid)
+        num_verified, num_accepted = outcomes.num_verified[row], outcomes.num_accepted[row]
+        if not num_verified:
+            return
         num_requests = self.draft_or_plain.num_requests
         curve = self._curve(num_requests)
         pass_s = curve.seconds(num_requests)
-        if self.draft_or_plain.is_drafting(uid):
+        if self.draft_or_plain.is_drafting(outcomes.uids[row]):
             extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - num_verified))
             self._exploration.end(num_requests, cost_tokens=extra_s * num_requests / pass_s)
             return

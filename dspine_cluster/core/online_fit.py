@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +41,25 @@ class OnlineFit:
         self._noise = settings.first_noise**2
 
     def predict(self, features: Sequence[float]) -> float:
-        return sum(c * x for c, x in zip(self.coefficients, features, strict=True))
+        return sum(map(mul, self.coefficients, features))
 
     def note(self, features: Sequence[float], value: float) -> None:
         """Take in a positive `value` that was observed at `features`."""
         assert value > 0.0
         settings = self._settings
         error = 1.0 - self.predict(features) / value
-        row = [(i, x / value) for i, x in enumerate(features) if x]
-        spread = [sum(line[i] * x for i, x in row) for line in self._covariance]
-        variance = sum(x * spread[i] for i, x in row) + self._noise
+        row = [x / value for x in features]
+        spread = [sum(map(mul, line, row)) for line in self._covariance]
+        variance = sum(map(mul, row, spread)) + self._noise
         limit = settings.outlier_deviations * variance**0.5
         surprise = min(error * error / variance, settings.outlier_deviations**2)
         step = max(-limit, min(error, limit)) / variance
         self.coefficients = [c + s * step for c, s in zip(self.coefficients, spread, strict=True)]
-        for i, (line, drift) in enumerate(zip(self._covariance, self._drifts, strict=True)):
-            share = spread[i] / variance
-            self._covariance[i] = [p - share * s for p, s in zip(line, spread, strict=True)]
+        for i, drift in enumerate(self._drifts):
+            if spread[i]:  # what the observation says nothing of stays as it is
+                share = spread[i] / variance
+                line = self._covariance[i]
+                self._covariance[i] = [p - share * s for p, s in zip(line, spread, strict=True)]
             self._covariance[i][i] += drift
         grown = self._noise * (1.0 + settings.noise_weight * (surprise - 1.0))
         self._noise = max(grown, settings.min_noise**2)

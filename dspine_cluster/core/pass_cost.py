@@ -74,6 +74,9 @@ class PassCost:
         self._settings = settings
         self._fit: OnlineFit | None = None
         self._shortest_s = 0.0
+        self._curves: dict[
+            tuple[int, int, int], CostCurve
+        ] = {}  # those that were asked for since the last pass
 
     @property
     def is_known(self) -> bool:
@@ -97,6 +100,7 @@ class PassCost:
             self._fit = OnlineFit([taken_s, *others_s, *ramps_s], self._settings)
             self._shortest_s = taken_s
         self._shortest_s = min(self._shortest_s, taken_s)
+        self._curves.clear()
         padded = next((b for b in self._buckets if b >= num_tokens), num_tokens)
         ramps = [max(0, padded - knot) / scale for knot, scale in zip(_KNOTS, _KNOT_SCALES, strict=True)]
         self._fit.note([1.0, num_requests, num_kv_tokens, num_prefill_tokens, *ramps], taken_s)
@@ -104,7 +108,16 @@ class PassCost:
     def curve(self, *, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int) -> CostCurve:
         """The time over the number of tokens, the rest given. A pass must have been noted."""
         assert self._fit is not None
-        constant, request, kv, prefill, *ramps = self._fit.coefficients
+        key = num_requests, num_prefill_tokens, num_kv_tokens
+        found = self._curves.get(key)
+        if found is None:
+            found = self._curves[key] = self._curve(self._fit, *key)
+        return found
+
+    def _curve(
+        self, fit: OnlineFit, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int
+    ) -> CostCurve:
+        constant, request, kv, prefill, *ramps = fit.coefficients
         value = constant + request * num_requests + kv * num_kv_tokens + prefill * num_prefill_tokens
         values: list[float] = []
         slopes: list[float] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -89,28 +89,27 @@ class SurvivalModel:
         """The survival of every position of a block: the product of the rates up to it."""
         return list(accumulate(map(self.rates.__getitem__, cells), mul))
 
-    def note(self, cells: Sequence[int], num_verified: int, num_accepted: int) -> None:
-        """The first `num_verified` proposals of a block were verified, and `num_accepted` of them accepted."""
+    def note(self, blocks: Iterable[tuple[Sequence[int], int]]) -> None:
+        """Learn from blocks that were verified: the cells of the proposals of each up to the first rejected one, and
+        how many were accepted."""
         keep, bins = self._keep, self._bins
         bin_accepted, bin_trials = self._bin_accepted, self._bin_trials
-        accepted, trials = self._accepted, self._trials
-        for cell in cells[:num_accepted]:
-            index = bins[cell]
-            bin_accepted[index] = bin_accepted[index] * keep + 1.0
-            bin_trials[index] = bin_trials[index] * keep + 1.0
-            accepted[cell] = accepted[cell] * keep + 1.0
-            trials[cell] = trials[cell] * keep + 1.0
-        if num_accepted < num_verified:
-            cell = cells[num_accepted]
-            index = bins[cell]
-            bin_accepted[index] *= keep
-            bin_trials[index] = bin_trials[index] * keep + 1.0
-            accepted[cell] *= keep
-            trials[cell] = trials[cell] * keep + 1.0
-        self._rates = None
-        self._notes_until_refresh -= 1
-        if self._notes_until_refresh == 0:
-            self._refresh_expected()
+        cell_accepted, cell_trials = self._accepted, self._trials
+        for cells, num_accepted in blocks:
+            for position, cell in enumerate(cells):
+                index = bins[cell]
+                bin_trials[index] = bin_trials[index] * keep + 1.0
+                cell_trials[cell] = cell_trials[cell] * keep + 1.0
+                if position < num_accepted:
+                    bin_accepted[index] = bin_accepted[index] * keep + 1.0
+                    cell_accepted[cell] = cell_accepted[cell] * keep + 1.0
+                else:
+                    bin_accepted[index] *= keep
+                    cell_accepted[cell] *= keep
+            self._rates = None
+            self._notes_until_refresh -= 1
+            if self._notes_until_refresh == 0:
+                self._refresh_expected()
 
     def _refresh_expected(self) -> None:
         self._notes_until_refresh = _REFRESH_BLOCKS

@@ -17,7 +17,8 @@ crossed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heapify, heappop, heapreplace
@@ -153,52 +154,61 @@ def _worth_crossing(
     survival, those behind them with what is expected at their positions.
     """
     best = -heap[0][0]
-    candidates = []  # [(number of proposals, time with them)]
+    rate = gain / time
+    head_gains: list[float] = []
+    groups: dict[tuple[int, int], list[float]] = {}
+    # With the likeliest of all that is ahead, 0, 1, 2 .. of them; what is left out is less likely than `floor`.
+    gains, floor = [gain], best
     for edge in price.curve.edges(num_tokens, end):
         count = edge - num_tokens
         longer = max(time, price.base_s + price.curve.seconds(edge))
-        if best * count * time >= gain * (longer - time):
-            candidates.append((count, longer))
-    if not candidates:
-        return 0
-    rate = gain / time
-    heads = sorted(heap)
-    head_gains = list(accumulate((negated for negated, _ in heads), sub, initial=gain))
-    floor, gains = (
-        best,
-        [gain],
-    )  # with the likeliest ahead, 0, 1, 2 .. of them; all that are left out are below `floor`
-    for count, longer in candidates:
+        if best * count * time < gain * (longer - time):
+            continue  # not even if all were as likely as the first
+        if not head_gains:
+            heads = sorted([negated for negated, _ in heap])
+            head_gains = list(accumulate(heads, sub, initial=gain))
         wanted = rate * longer
-        if head_gains[min(count, len(heads))] > wanted * _ROUNDING:
+        if head_gains[min(count, len(heap))] > wanted * _ROUNDING:
             return count  # whatever is behind the rows that have been looked at
         while len(gains) <= count and (gains[-1] + floor * (count + 1 - len(gains))) * _ROUNDING > wanted:
-            floor = min(floor / 4, (wanted - gain) / (2 * count)) if floor > _SMALL else 0.0
-            ahead = _ahead(heads, lengths, num_proposals, expected, floor)
-            gains = list(accumulate(ahead, sub, initial=gain))
+            groups = groups or _grouped(heap, lengths, num_proposals)
+            floor = min(floor / 2, 0.75 * (wanted - gain) / count) if floor > _SMALL else 0.0
+            gains = list(accumulate(_ahead(groups, expected, floor), sub, initial=gain))
         if len(gains) > count and gains[count] / longer > rate:
             return count
     return 0
 
 
+def _grouped(
+    heap: Iterable[tuple[float, int]], lengths: Sequence[int], num_proposals: Sequence[int]
+) -> dict[tuple[int, int], list[float]]:
+    """Negated survivals by (position, proposals of the block), the likeliest first."""
+    groups: dict[tuple[int, int], list[float]] = {}
+    for negated, block in heap:
+        key = lengths[block], num_proposals[block]
+        if key in groups:
+            groups[key].append(negated)
+        else:
+            groups[key] = [negated]
+    for survivals in groups.values():
+        survivals.sort()
+    return groups
+
+
 def _ahead(
-    heads: Sequence[tuple[float, int]],
-    lengths: Sequence[int],
-    num_proposals: Sequence[int],
-    expected: Sequence[float],
-    floor: float,
+    groups: Mapping[tuple[int, int], list[float]], expected: Sequence[float], floor: float
 ) -> list[float]:
-    """What is left to take and has at least `floor` to expect: negated survivals, the likeliest first."""
+    """What has at least `floor` to expect, of rows that have been looked at and of those behind them: negated
+    survivals, the likeliest first."""
     ahead = []
-    for negated, block in heads:
-        if negated > -floor:
-            break
-        survival = negated
-        ahead.append(survival)
-        for rate in expected[lengths[block] + 1 : num_proposals[block]]:
-            survival *= rate
-            if survival > -floor:
+    for (position, num_proposals), survivals in groups.items():
+        likely = survivals[: bisect_right(survivals, -floor)]
+        ahead += likely
+        for rate in expected[position + 1 : num_proposals]:
+            behind = [survival * rate for survival in likely]
+            likely = behind[: bisect_right(behind, -floor)]
+            if not likely:
                 break
-            ahead.append(survival)
+            ahead += likely
     ahead.sort()
     return ahead

@@ -14,14 +14,12 @@ from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, pla
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
-from dspine_cluster.core.verifier_meter import VerifierMeter
 from dspine_cluster.core.verify_length import Blocks, Outcomes, VerifyLengthPolicy
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
-from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest
@@ -32,7 +30,7 @@ from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.load_meter import LoadMeter
-from dspine_cluster.verifier.pacing import Pacing
+from dspine_cluster.verifier.pacing import Pacing, Wanted
 from dspine_cluster.verifier.passes import PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -83,7 +81,6 @@ class VerifierLoop:
         self._deliver = deliver
         self._clock = clock
         self._load_meter = LoadMeter(clock)
-        self.meter = VerifierMeter(engine_config.max_running_requests)
         generator = torch.Generator()
         if random_seed is None:
             generator.seed()
@@ -97,15 +94,8 @@ class VerifierLoop:
         self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
-    def submit(
-        self,
-        uid: int,
-        request: GenerateRequest,
-        grammar: CompiledGrammar | None = None,
-        timeline: Timeline | None = None,
-    ) -> None:
-        """Take in a request that has been validated, with its grammar if it has one, and a timeline if it is traced.
-        Uids are never reused."""
+    def submit(self, uid: int, request: GenerateRequest, grammar: CompiledGrammar | None = None) -> None:
+        """Take in a request that has been validated, with its grammar if it has one. Uids are never reused."""
         root = verifier_root(self._target_fingerprint, self._config.dtype, request.cache_salt)
         session = Session(uid, request, next(self._arrivals), root)
         detokenizer = Detokenizer(
@@ -128,7 +118,7 @@ class VerifierLoop:
         self.metrics.prompt_tokens_total += session.num_prompt
         self._passes.logprobs.add(session)
         end_ids = end_token_ids(rules.end_conditions, self._eos_token_ids)
-        self.streams.add(Stream(session, detokenizer, rules, end_ids, timeline))
+        self.streams.add(Stream(session, detokenizer, rules, end_ids))
 
     def abort(self, uid: int) -> None:
         """Forget a request; harmless when it has ended."""
@@ -162,7 +152,6 @@ class VerifierLoop:
             [verdict.num_accepted for _, verdict in decisions[: len(plan.blocks)]],
         )
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
-        self.meter.note_pass(plan.load.num_prefill_tokens, len(decisions) - len(plan.blocks))
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
         self._ask_for_drafts(plan)
@@ -177,17 +166,16 @@ class VerifierLoop:
 
     def _plan(self) -> BatchPlan:
         decoding = self.streams.decoding
-        self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
         max_tokens = self._config.max_batch_tokens
         has_prompts = len(self.streams.waiting) or len(decoding) < len(self.streams.running)
+        if not ready and not has_prompts:
+            return BatchPlan()
         budget = Budget(
             free_pages=self.streams.prefix_cache.index.num_available,
             free_slots=self.streams.num_free_slots,
-            max_batch_tokens=max_tokens
-            if ready or not has_prompts
-            else self._pacing.prefill_room(max_tokens),
+            max_batch_tokens=max_tokens if ready else self._pacing.prefill_room(max_tokens),
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
         lengths = self._choose_verify_lengths(ready, budget)
@@ -205,8 +193,6 @@ class VerifierLoop:
         admitted = [chunk.session for chunk in plan.chunks if chunk.session.cached_prompt_tokens is None]
         joining = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.WAITING]
         self.streams.apply(plan)
-        for session in [*plan.preempted, *joining]:
-            self.streams[session.uid].note_phase()
         if self.policy.drafts_newcomers:
             self.drafters.greet(joining)
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
@@ -215,8 +201,8 @@ class VerifierLoop:
     def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
         drafted = [self._drafted.get(session.uid) for session in ready]
         num_proposals = [
-            0 if block is None else min(len(block.tokens), self._num_useful(session))
-            for session, block in zip(ready, drafted, strict=True)
+            0 if block is None else min(len(block.tokens), num_useful)
+            for (_, num_useful), block in zip(self._num_useful(ready), drafted, strict=True)
         ]
         counts = list(zip(ready, num_proposals, strict=True))
         self.drafters.count_fallbacks(
@@ -230,30 +216,29 @@ class VerifierLoop:
         )
         return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
 
-    def _num_useful(self, session: Session) -> int:
-        """Proposals that can still become output beside a bonus token."""
-        num_left = session.max_length - len(session.tokens) - 1
-        return num_left if num_left < self._max_proposals else self._max_proposals
+    def _num_useful(self, sessions: Sequence[Session]) -> Wanted:
+        """Each with the proposals that can still become output beside a bonus token."""
+        most = self._max_proposals
+        return [
+            (s, num_left if (num_left := s.max_length - len(s.tokens) - 1) < most else most) for s in sessions
+        ]
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
         rounds = [block.session for block in plan.blocks if block.session.phase is Phase.DECODE]
         prompts = [chunk.session for chunk in plan.chunks if chunk.session.phase is not Phase.WAITING]
         self._pacing.ask(
-            [(session, self._num_useful(session)) for session in rounds],
-            [(session, self._num_useful(session)) for session in prompts if session.phase is Phase.DECODE],
+            self._num_useful(rounds),
+            self._num_useful([session for session in prompts if session.phase is Phase.DECODE]),
             [session for session in prompts if session.phase is Phase.PREFILL],
         )
 
     def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""
-        session, timeline = self.streams[uid].session, self.streams[uid].timeline
-        drafter = self.drafters.forget(session)
-        if timeline is not None:
-            timeline.end(session, drafter)
+        session = self.streams[uid].session
+        self.drafters.forget(session)
         self._pacing.forget([session])
         self.policy.forget(uid)
-        self.meter.note_end(session.num_output)
         self.streams.remove(uid, keep_state=keep_state)
         self.metrics.finished_requests_total += 1
 

@@ -32,10 +32,6 @@ class _Group:
     """Members whose drafts the next round waits for."""
     asked: _Asked | None = None
 
-    def discard(self, uids: set[int]) -> None:
-        self.members -= uids
-        self.awaited -= uids
-
 
 class Pacing:
     """Lockstep: a round starts when the drafts asked for after the last one have come or are late. Requests that asked
@@ -65,13 +61,13 @@ class Pacing:
         """Decoding sessions whose round may run now."""
         outstanding = self._drafters.outstanding().keys()
         # The one that ran last comes last.
-        groups = sorted(self._groups, key=lambda group: group is self._running)
-        ready = [g for g in groups if not g.members <= outstanding and not g.awaited & outstanding]
+        groups = self._groups[::-1] if self._running is self._groups[0] else self._groups
+        ready = [g for g in groups if g.awaited.isdisjoint(outstanding) and not g.members <= outstanding]
         self._running = ready[0] if ready else None
         if self._running is not None:
             self._note_drafts(self._running)
         waiting = set(outstanding).union(*(g.members for g in self._groups if g is not self._running))
-        return [session for session in decoding if session.uid not in waiting]
+        return [session for session in decoding if session.uid not in waiting] if waiting else [*decoding]
 
     def prefill_room(self, most: int) -> int:
         """How many prompt tokens a pass should hold that has nothing else, so that it ends when drafts come; `most`
@@ -97,9 +93,11 @@ class Pacing:
         self._num_passes += 1
         policy, drafters = self._policy, self._drafters
         moved = [*rounds, *joined]
-        chosen = policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0])
+        chosen = frozenset(
+            policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0])
+        )
         wanted = [(session, num_useful) for session, num_useful in moved if session.uid in chosen]
-        begun = self._arrange(wanted, [session for session, _ in moved])
+        begun = self._arrange([session.uid for session, _ in wanted], {session.uid for session, _ in moved})
         if not policy.wants_drafts:
             return
         drafters.hold_back([session for session, _ in moved if session.uid not in chosen])
@@ -115,28 +113,29 @@ class Pacing:
 
     def forget(self, sessions: Sequence[Session]) -> None:
         """The sessions ended, or gave up their pages."""
-        uids = {session.uid for session in sessions}
-        for group in self._groups:
-            group.discard(uids)
+        self._take_out({session.uid for session in sessions})
 
-    def _arrange(self, wanted: Wanted, moved: Sequence[Session]) -> list[_Group]:
-        """Put what is drafted for into groups; returns those whose next round begins with it."""
+    def _take_out(self, uids: set[int]) -> None:
+        for group in self._groups:
+            group.members -= uids
+            group.awaited -= uids
+
+    def _arrange(self, wanted: Sequence[int], moved: set[int]) -> list[_Group]:
+        """Put what is drafted for into groups, and nothing else that has moved; returns the groups whose next round
+        begins with it. By uid."""
         first, second = self._groups
-        belonged = {session.uid for session in moved if session.uid in second.members}
+        belonged = moved & second.members
         # A group that has had its round, or has nothing to wait for, waits for all that join it now.
         begun = [group for group in self._groups if group is self._running or not group.awaited]
-        self.forget(moved)
-        has_halves = self._policy.has_halves
-        for session, _ in wanted:
-            uid = session.uid
-            group, other = (second, first) if uid in belonged else (first, second)
-            if not has_halves:
-                group = first
-            elif len(group.members) > len(other.members):
-                group = other
-            group.members.add(uid)
-            if group in begun:
-                group.awaited.add(uid)
+        self._take_out(moved)
+        if self._policy.has_halves:
+            for uid in wanted:
+                group, other = (second, first) if uid in belonged else (first, second)
+                (other if len(group.members) > len(other.members) else group).members.add(uid)
+        else:
+            first.members.update(wanted)
+        for group in begun:
+            group.awaited |= group.members.intersection(wanted)
         return [group for group in begun if group.awaited]
 
     def _note_drafts(self, group: _Group) -> None:
@@ -147,10 +146,7 @@ class Pacing:
         draft_s = self._drafters.take_slowest_draft_s()
         if draft_s > 0.0:
             if group.asked.pass_number == self._num_passes:
-                waited_s = self._clock() - group.asked.at_s
-                queued_s = max(0.0, waited_s - draft_s)
-                self._metrics.draft_queue_seconds_total += queued_s * group.asked.num_blocks
-                draft_s = max(draft_s, waited_s)
+                draft_s = max(draft_s, self._clock() - group.asked.at_s)
             self._policy.note_drafts(group.asked.num_blocks, draft_s)
             self._metrics.note_phase(RoundPhase.DRAFT, draft_s)
         group.asked = None

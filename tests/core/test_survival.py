@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -17,7 +18,12 @@ def learn(
     random = Random(seed)
     for _ in range(num):
         accepted = next((i for i in range(4) if random.random() >= acceptance), 4)
-        model.note(cells_of([confidence] * 4), 4, accepted)
+        note(model, [confidence] * 4, accepted)
+
+
+def note(model: SurvivalModel, confidences: Sequence[float], num_accepted: int) -> None:
+    """A block was verified, and the proposal after those that were accepted was rejected."""
+    model.note([(cells_of(confidences)[: num_accepted + 1], num_accepted)])
 
 
 def conditional(model: SurvivalModel, position: int, confidence: float) -> float:
@@ -48,27 +54,15 @@ def test_it_follows_what_changes() -> None:
 def test_positions_can_differ() -> None:
     model = SurvivalModel()
     for _ in range(300):
-        model.note(cells_of([0.75] * 2), 2, 1)
+        note(model, [0.75] * 2, 1)
     assert conditional(model, 0, 0.75) > 0.9
     assert conditional(model, 1, 0.75) < 0.1
-
-
-def test_nothing_is_learnt_of_what_was_not_verified_or_lies_behind_a_rejection() -> None:
-    model, same = SurvivalModel(), SurvivalModel()
-    for _ in range(100):
-        model.note(cells_of([0.75, 0.15, 0.55, 0.35]), 3, 1)
-        same.note(cells_of([0.75, 0.15, 0.95, 0.95]), 2, 1)
-    confidences = [0.75, 0.15, 0.55, 0.35, 0.95]
-    assert model.curve(cells_of(confidences)) == same.curve(cells_of(confidences))
-    untouched = SurvivalModel()
-    untouched.note(cells_of([0.75]), 0, 0)
-    assert untouched.curve(cells_of(confidences)) == SurvivalModel().curve(cells_of(confidences))
 
 
 def test_a_verified_block_without_a_rejection_shows_only_successes() -> None:
     model = SurvivalModel()
     for _ in range(100):
-        model.note(cells_of([0.55, 0.55]), 2, 2)
+        note(model, [0.55, 0.55], 2)
     assert conditional(model, 1, 0.55) > 0.95
 
 
@@ -76,7 +70,7 @@ def test_a_verified_block_without_a_rejection_shows_only_successes() -> None:
 def test_survivals_are_probabilities_that_fall(confidences: list[float], accepted: list[int]) -> None:
     model = SurvivalModel()
     for number in accepted:
-        model.note(cells_of(confidences), len(confidences), min(number, len(confidences)))
+        note(model, confidences, min(number, len(confidences)))
     survivals = [1.0, *model.curve(cells_of(confidences))]
     assert all(1.0 >= before >= after >= 0.0 for before, after in pairwise(survivals))
 
