@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -125,6 +126,36 @@ class DraftingConfig:
 
 
 @dataclass(frozen=True)
+class TracingConfig:
+    """Where traces of requests go."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    endpoint: str | None = None
+    """Address of an OTLP receiver, such as `http://127.0.0.1:4318`; None traces nothing. Needs the extra `otlp`."""
+    protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
+    """`http/protobuf`, for which an address without a path gets `/v1/traces`, or `grpc`."""
+    sample_fraction: float = 1.0
+    """Share of the requests that are traced. One that comes with a `traceparent` is traced if its caller traces it."""
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    """Sent with what is exported, such as the receiver's key."""
+    service_name: str = "dspine"
+    """What the receiver calls the application."""
+    max_queued_spans: int = 4096
+    """Kept in each replica while the receiver is slow or away; more are dropped, and counted."""
+    export_timeout_s: float = 5.0
+    """How long the receiver may take."""
+
+    def __post_init__(self) -> None:
+        address = urlsplit(self.endpoint or "http://none")
+        is_address = address.scheme in ("http", "https") and bool(address.hostname)
+        require(is_address, "endpoint", "begin with http:// or https:// and name a host")
+        require(0.0 <= self.sample_fraction <= 1.0, "sample_fraction", "be in [0, 1]")
+        require(self.max_queued_spans >= 1, "max_queued_spans", "be at least 1")
+        require(0.0 < self.export_timeout_s < inf, "export_timeout_s", "be positive and finite")
+
+
+@dataclass(frozen=True)
 class VerifierConfig:
     """One verifier replica."""
 
@@ -135,6 +166,7 @@ class VerifierConfig:
     """`none` decodes plainly; else its `fc` and `hidden_norm` run on the verifier."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     drafting: DraftingConfig = field(default_factory=DraftingConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
     secret: str = field(default="", repr=False)
     """Shared by all replicas of an application; both ends of a channel prove that they know it."""
 

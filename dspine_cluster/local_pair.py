@@ -12,20 +12,21 @@ from dataclasses import replace
 from dspine_cluster.config import DrafterServiceConfig, VerifierConfig
 from dspine_cluster.drafter.service import DrafterService
 from dspine_cluster.errors import ChannelError
+from dspine_cluster.observability.tracing import NO_TRACING, Tracing
 from dspine_cluster.verifier.service import VerifierService
 
 _CONNECT_TIMEOUT_S = 30.0
 
 
 @contextmanager
-def local_pair(config: VerifierConfig) -> Iterator[VerifierService]:
+def local_pair(config: VerifierConfig, tracing: Tracing = NO_TRACING) -> Iterator[VerifierService]:
     """Run both services over a Unix socket, as two replicas on one node would; `none` runs no drafter.
 
     Raises:
         ConfigError, CheckpointError, MismatchError: the models cannot be served as configured.
     """
     config = replace(config, secret=secrets.token_hex(16))
-    verifier = VerifierService(config)
+    verifier = VerifierService(config, tracing=tracing)
     with ExitStack() as running:
         endpoints: list[str] = []
         if config.drafter.name != "none":

@@ -101,6 +101,8 @@ class GenerateRequest:
     """Not None: give the log-probabilities of output tokens, and those of so many most likely tokens beside each."""
     prompt_logprobs: bool = False
     """Give those of the prompt's tokens, too. It is then computed whole, whatever of it is cached."""
+    traceparent: str = ""
+    """The span that the request belongs to, as W3C's header names it; empty where the request is not traced."""
     grammar: OutputGrammar | None = None
     """The request ends where its grammar does, whatever `ignore_eos` and `min_tokens` say."""
 

@@ -8,6 +8,7 @@ from dspine_cluster.config import (
     DraftingConfig,
     EngineConfig,
     ModelSource,
+    TracingConfig,
     VerifierConfig,
     limit_threads,
     parse_config,
@@ -40,6 +41,14 @@ def test_nested_values_become_frozen_dataclasses() -> None:
         ({"drafting": {"breaker_rest_s": float("nan")}}, "breaker_rest_s"),
         ({"drafting": {"first_deadline_s": 0}}, "first_deadline_s"),
         ({"drafting": {"breaker_rest_s": -1}}, "breaker_rest_s"),
+        ({"tracing": {"endpoint": "127.0.0.1:4318"}}, "endpoint"),
+        ({"tracing": {"endpoint": "http://"}}, "endpoint"),
+        ({"tracing": {"endpoint": "http://[::1"}}, "tracing"),
+        ({"tracing": {"protocol": "http/json"}}, "protocol"),
+        ({"tracing": {"sample_fraction": 1.5}}, "sample_fraction"),
+        ({"tracing": {"max_queued_spans": 0}}, "max_queued_spans"),
+        ({"tracing": {"export_timeout_s": float("inf")}}, "export_timeout_s"),
+        ({"tracing": {"sampling": 1}}, "sampling"),
     ],
 )
 def test_unknown_keys_and_values_out_of_range_are_refused_by_name(
@@ -93,6 +102,7 @@ def test_secrets_are_not_shown() -> None:
     configs = (
         VerifierConfig(secret=secret),
         DrafterServiceConfig(endpoints=("tcp:127.0.0.1:0",), secret=secret),
+        TracingConfig(endpoint="http://collector:4318", headers={"api-key": secret}),
     )
     assert not any(secret in repr(config) for config in configs)
 

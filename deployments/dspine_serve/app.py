@@ -9,11 +9,18 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from dspine_cluster.config import VerifierConfig
-from dspine_serve.args import INGRESS_MAX_ONGOING_REQUESTS, MAX_ONGOING_REQUESTS, AppArgs, ReplicaArgs
+from dspine_serve.args import (
+    INGRESS_MAX_ONGOING_REQUESTS,
+    MAX_ONGOING_REQUESTS,
+    AppArgs,
+    ReplicaArgs,
+    ScaledArgs,
+)
 from dspine_serve.directory import Directory
 from dspine_serve.drafter import Drafter, DrafterConfig
 from dspine_serve.ingress import Ingress, IngressConfig
 from dspine_serve.router import PinnedRouter
+from dspine_serve.scaling_config import Role, serve_autoscaling
 from dspine_serve.verifier import Verifier
 
 _MAX_FOLLOWERS = 8192
@@ -45,7 +52,12 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
     ).bind()
     drafter = None
     if args.drafter.name != "none":
-        drafter = _deploy(Drafter, args.drafters, graceful_shutdown_timeout_s=_STOP_TIMEOUT_S).bind(
+        drafter = _deploy(
+            Drafter,
+            args.drafters,
+            graceful_shutdown_timeout_s=_STOP_TIMEOUT_S,
+            **_scaling(Role.DRAFTER, args.drafters, args),
+        ).bind(
             DrafterConfig(args.target, args.drafter, args.engine, args.drafters, secret),
             directory,
             args.served_name,
@@ -57,12 +69,14 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
         logging_config=_NO_ACCESS_LOG,
         request_router_config=RequestRouterConfig(request_router_class=PinnedRouter),
+        **_scaling(Role.VERIFIER, args.verifiers, args),
     ).bind(
         VerifierConfig(
             target=args.target,
             drafter=args.drafter,
             engine=args.engine,
             drafting=args.drafting,
+            tracing=args.tracing,
             secret=secret,
         ),
         directory,
@@ -80,10 +94,20 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         drafter=args.drafter,
         engine=args.engine,
         http=args.http,
+        tracing=args.tracing,
         max_body_bytes=args.ingresses.max_body_bytes,
         max_choices=args.ingresses.max_choices,
+        is_autoscaled=args.verifiers.autoscaled or args.drafters.autoscaled,
     )
     return ingress.bind(config, directory, verifier, drafter)
+
+
+def _scaling(role: Role, replicas: ScaledArgs, args: AppArgs) -> dict[str, Any]:
+    """Options that leave the number of replicas to autoscaling, where that is wanted."""
+    if not replicas.autoscaled:
+        return {}
+    config = serve_autoscaling(role, args.served_name, args.autoscaling, replicas.num_replicas)
+    return {"num_replicas": None, "autoscaling_config": config}
 
 
 def _deploy(
@@ -93,6 +117,7 @@ def _deploy(
     num_ranks: int = 1,
     **options: Any,
 ) -> Any:
+    options = {"num_replicas": args.num_replicas} | options
     reserved = args.reserved(num_ranks)
     if num_ranks > 1:
         # One bundle: the ranks are processes of the replica, which sees all their GPUs.
@@ -100,7 +125,6 @@ def _deploy(
     return serve.deployment(
         replica,
         name=replica.__name__,
-        num_replicas=args.num_replicas,
         max_ongoing_requests=max_ongoing_requests,
         max_queued_requests=_MAX_QUEUED_REQUESTS,
         backpressure_config=_BACKPRESSURE,

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from dspine_cluster.api.http_config import HttpConfig
-from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource
+from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, TracingConfig
+from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 
 MAX_ONGOING_REQUESTS = 256
 """Calls that a replica takes at a time."""
@@ -58,14 +59,19 @@ class IngressArgs(ReplicaArgs):
     """Completions one request may ask for: prompts times `n`."""
 
 
-class VerifierArgs(ReplicaArgs):
+class ScaledArgs(ReplicaArgs):
+    autoscaled: bool = False
+    """Have `autoscaling` choose how many run; `num_replicas` is how many start."""
+
+
+class VerifierArgs(ScaledArgs):
     num_cpus: Annotated[float, Field(ge=0)] = 0.5
     """What Ray reserves for each rank of each replica."""
     num_gpus: Annotated[float, Field(ge=0)] = 0
     """What Ray reserves for each rank of each replica; a part of one shares it, where there is one rank."""
 
 
-class DrafterArgs(ReplicaArgs):
+class DrafterArgs(ScaledArgs):
     num_cpus: Annotated[float, Field(ge=0)] = 0.25
     """What Ray reserves for each replica."""
     device: str = "cpu"
@@ -97,10 +103,28 @@ class AppArgs(_Args):
     """What verifiers and drafters prove to each other that they know. None makes one with each deployment: during an
     update old and new ones then do not pair, and decode plainly where they have no others."""
     http: HttpConfig = HttpConfig()
+    tracing: TracingConfig = TracingConfig()
     directory: DirectoryArgs = DirectoryArgs()
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()
     drafters: DrafterArgs = DrafterArgs()
+    autoscaling: AutoscalingConfig = AutoscalingConfig()
+
+    @model_validator(mode="after")
+    def _check_numbers(self) -> AppArgs:
+        """Where autoscaling chooses, it begins within its bounds, and never takes the last verifier: nothing would
+        start one again."""
+        for name, args, limits in (
+            ("verifiers", self.verifiers, self.autoscaling.verifiers),
+            ("drafters", self.drafters, self.autoscaling.drafters),
+        ):
+            if args.autoscaled and not limits.min_replicas <= args.num_replicas <= limits.max_replicas:
+                raise ValueError(
+                    f"{name}.num_replicas must be in autoscaling.{name}.min_replicas to max_replicas"
+                )
+        if self.verifiers.autoscaled and self.autoscaling.verifiers.min_replicas == 0:
+            raise ValueError("autoscaling.verifiers.min_replicas must be at least 1")
+        return self
 
     @model_validator(mode="after")
     def _check_ranks(self) -> Self:

@@ -38,6 +38,9 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="`float32` or `bfloat16`.")] = None,
     device: Annotated[str | None, typer.Option(help="`cpu` or `cuda`.")] = None,
     verify: Annotated[str | None, typer.Option(help="`dynamic`, `fixed:K` or `off`.")] = None,
+    otlp_endpoint: Annotated[
+        str | None, typer.Option(help="Send a trace of each request to this OTLP receiver.")
+    ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as `dspine config` lists them."),
@@ -68,6 +71,7 @@ def serve(
         dtype=dtype,
         device=device,
         verify=verify,
+        otlp_endpoint=otlp_endpoint,
         assignments=assignments or [],
     )
     args = app_args(options, torch.cuda.device_count())

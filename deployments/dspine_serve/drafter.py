@@ -83,6 +83,10 @@ class Drafter:
     async def stats(self) -> dict[str, float]:
         return self._service.stats()
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve's controller is told of this every second where it scales."""
+        return self._service.autoscaling_stats()
+
     async def check_health(self) -> None:
         self._service.check_health()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -23,6 +23,7 @@ from ray.serve.handle import DeploymentHandle
 from dspine_cluster.core.cluster_records import Fingerprints
 from dspine_cluster.core.placement import PlacementRequest
 from dspine_cluster.errors import DspineError, EngineStoppedError, OverloadedError
+from dspine_cluster.observability.tracing import NO_TRACING, Attributes, Span, Tracing
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_serve.calls import within
 from dspine_serve.choices import Choices
@@ -56,12 +57,19 @@ class _LostError(Exception):
 class ServeGenerator:
     """Sends each request to the verifier that placement chooses; after that only its output stream crosses a handle."""
 
-    def __init__(self, verifier: DeploymentHandle, placing: Placing, key_maker: KeyMaker) -> None:
+    def __init__(
+        self,
+        verifier: DeploymentHandle,
+        placing: Placing,
+        key_maker: KeyMaker,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
         self._verifier = verifier
         # By value: three to four times cheaper per item than references into the object store.
         self._streams = verifier.options(method_name="generate", stream=True, _by_reference=False)
         self._placing = placing
         self._key_maker = key_maker
+        self._tracing = tracing
         self._models = key_maker.models
         # An update that replaces the target has verifiers of both for a while; what has not begun may have either.
         self._substitute = Fingerprints(tokenizer=self._models.tokenizer)
@@ -141,9 +149,14 @@ class ServeGenerator:
                 exclude=choices.exclude,
             )
             try:
-                with self._placing.place(wanted) as place:
-                    placed = replace(request, request_id=uid, preferred_drafter=place.drafter_endpoints)
-                    async with aclosing(self._call(place, placed)) as batches:
+                with self._placing.place(wanted) as place, self._traced(request, uid, place) as span:
+                    placed = replace(
+                        request,
+                        request_id=uid,
+                        preferred_drafter=place.drafter_endpoints,
+                        traceparent=span.traceparent,
+                    )
+                    async with aclosing(self._call(place, placed, span)) as batches:
                         async for outputs in batches:
                             progress.models = place.models
                             yield outputs
@@ -152,9 +165,21 @@ class ServeGenerator:
                 _logger.debug("%s is refused: %s", uid, error)
                 await choices.after(error)
 
-    async def _call(self, place: Place, request: GenerateRequest) -> AsyncGenerator[list[RoundOutput], None]:
+    def _traced(self, request: GenerateRequest, uid: str, place: Place) -> AbstractContextManager[Span]:
+        """The span of what one verifier does for the request."""
+        attributes: Attributes = {
+            "dspine.request.id": uid,
+            "dspine.verifier.id": place.pin.replica_id,
+            "dspine.forced_tokens": len(request.forced_output_ids),
+        }
+        return self._tracing.call("generate", request.traceparent, attributes)
+
+    async def _call(
+        self, place: Place, request: GenerateRequest, span: Span
+    ) -> AsyncGenerator[list[RoundOutput], None]:
         async with AsyncExitStack() as stack:
             replica_id, items = await self._send(place, request, stack)
+            span.note({"dspine.verifier.id": replica_id})
             has_ended = False
             try:
                 while (item := await place.lifeline.wait(anext(items, None))) is not None:

@@ -19,12 +19,13 @@ from dspine_cluster.api.metrics_route import add_metrics_route, cluster_figures
 from dspine_cluster.api.page import add_page_route
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
-from dspine_cluster.config import EngineConfig, ModelSource
+from dspine_cluster.config import EngineConfig, ModelSource, TracingConfig
 from dspine_cluster.core.cluster_records import ClusterUpdates
 from dspine_cluster.core.cluster_status import ClusterStatus, StatusBoard
 from dspine_cluster.identity import fingerprints_of, make_hello
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.folder import CONFIG_FILE, read_json
+from dspine_cluster.observability.tracing import open_tracing
 from dspine_cluster.sources import locate_model
 from dspine_serve.following import Follower
 from dspine_serve.generator import ServeGenerator
@@ -32,6 +33,7 @@ from dspine_serve.logs import log_like_serve
 from dspine_serve.placing import Placing
 from dspine_serve.prompt_keys import KeyMaker
 from dspine_serve.ray_metrics import export_metrics
+from dspine_serve.scaling_news import follow_news
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,10 @@ class IngressConfig:
     engine: EngineConfig
     """The verifiers'."""
     http: HttpConfig
+    tracing: TracingConfig
     max_body_bytes: int
     max_choices: int
+    is_autoscaled: bool = False
 
     def key_maker(self, target: Path) -> KeyMaker:
         """Makes the page keys that the verifiers have.
@@ -76,10 +80,12 @@ class Ingress:
         self._placing = Placing(report_dead=directory.remove.remote)
         self._board = StatusBoard()
         loop = asyncio.get_running_loop()
-        self._following = loop.create_task(Follower(directory, self._take).run())
         self._admission = Admission(config.http.max_open_requests, config.http.max_waiting_tokens)
+        context = serve.get_replica_context()
+        replica_id = context.replica_id.unique_id
+        self._tracing = open_tracing(config.tracing, replica_id)
         self._app = create_app(
-            ServeGenerator(verifier, self._placing, config.key_maker(folder)),
+            ServeGenerator(verifier, self._placing, config.key_maker(folder), self._tracing),
             ChatTokenizer.from_folder(folder),
             config.model_name,
             ApiLimits(
@@ -90,15 +96,21 @@ class Ingress:
             ),
             config.http,
             self._admission,
+            self._tracing,
         )
         add_page_route(self._app)
         add_status_routes(self._app, config.model_name, self._status)
-        replica_id = serve.get_replica_context().replica_id.unique_id
+        self._autoscaling: dict[str, float] = {}
+        self._tasks = [loop.create_task(Follower(directory, self._take).run())]
+        if config.is_autoscaled:
+            self._tasks.append(loop.create_task(follow_news(context.app_name, self._take_news)))
         add_metrics_route(
             self._app,
-            lambda: cluster_figures(replica_id, config.model_name, self._figures(), self._status()),
+            lambda: cluster_figures(
+                replica_id, config.model_name, self._figures(), self._status(), self._autoscaling
+            ),
         )
-        self._exporting = loop.create_task(export_metrics(replica_id, config.model_name, self._figures))
+        self._tasks.append(loop.create_task(export_metrics(replica_id, config.model_name, self._figures)))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._app
@@ -108,7 +120,7 @@ class Ingress:
         return self._figures()
 
     def _figures(self) -> dict[str, float]:
-        return {**self._placing.stats(), **self._admission.stats()}
+        return {**self._placing.stats(), **self._admission.stats(), **self._tracing.figures()}
 
     def _status(self) -> ClusterStatus:
         return self._board.status(time.monotonic())
@@ -117,6 +129,10 @@ class Ingress:
         self._placing.apply(updates)
         self._board.apply(updates.events, time.monotonic())
 
+    def _take_news(self, figures: dict[str, float]) -> None:
+        self._autoscaling = figures
+
     async def __del__(self) -> None:
-        self._following.cancel()
-        self._exporting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.to_thread(self._tracing.close)

@@ -40,6 +40,7 @@ class ServeOptions:
     dtype: str | None = None
     device: str | None = None
     verify: str | None = None
+    otlp_endpoint: str | None = None
     assignments: Sequence[str] = ()
     """`key=value` with dots in the key and YAML as the value; they outdo what is said above."""
 
@@ -65,6 +66,7 @@ def app_args(options: ServeOptions, num_gpus: int) -> AppArgs:
         "engine.max_model_len_tokens": options.max_model_len_tokens,
         "engine.dtype": options.dtype,
         "drafting.verify": options.verify,
+        "tracing.endpoint": options.otlp_endpoint,
     }
     for key, value in said.items():
         if value is not None:

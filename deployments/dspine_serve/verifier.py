@@ -14,6 +14,7 @@ from dspine_cluster.config import VerifierConfig, limit_threads
 from dspine_cluster.core.cluster_records import ANY_MODELS, Fingerprints, VerifierRecord
 from dspine_cluster.errors import DspineError
 from dspine_cluster.identity import fingerprints_of
+from dspine_cluster.observability.tracing import open_tracing
 from dspine_cluster.types import GenerateRequest
 from dspine_cluster.verifier.service import VerifierService
 from dspine_serve.args import MAX_ONGOING_REQUESTS
@@ -31,12 +32,14 @@ class Verifier:
     def __init__(self, config: VerifierConfig, directory: DeploymentHandle, model_name: str) -> None:
         log_like_serve()
         limit_threads()
-        self._service = VerifierService(config)
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        self._tracing = open_tracing(config.tracing, replica_id)
+        self._service = VerifierService(config, tracing=self._tracing)
         self._service.start()
         self._directory = directory
         self._pacer = ItemPacer()
         self._record = VerifierRecord(
-            replica_id=serve.get_replica_context().replica_id.unique_id,
+            replica_id=replica_id,
             node_id=ray.get_runtime_context().get_node_id(),
             epoch=self._service.hello.epoch,
             fingerprints=fingerprints_of(self._service.hello),
@@ -70,6 +73,10 @@ class Verifier:
     async def stats(self) -> dict[str, float]:
         return self._service.stats()
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Serve's controller is told of this every second where it scales."""
+        return await self._service.autoscaling_stats()
+
     async def check_health(self) -> None:
         self._service.check_health()
 
@@ -78,3 +85,4 @@ class Verifier:
             task.cancel()
         self._directory.remove.remote(self._record.replica_id)
         self._service.stop()
+        await asyncio.to_thread(self._tracing.close)

@@ -11,6 +11,7 @@ from dspine_cluster.api.answers import Outputs
 from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.api.key_guard import over_limit
 from dspine_cluster.api.keys import Caller, current_caller
+from dspine_cluster.api.request_tracing import current_trace
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.observability.ingress_metrics import IngressMetrics
 from dspine_cluster.types import GenerateRequest, RoundOutput
@@ -60,7 +61,9 @@ class Admission:
         caller = current_caller.get()
         with self._admitted(caller, requests) as ticket:
             owned = [_as_callers(request, caller) for request in requests]
-            async with aclosing(generate_all(generator, owned)) as outputs:
+            trace = current_trace.get()
+            given = generate_all(generator, owned) if trace is None else trace.follow(generator, owned)
+            async with aclosing(given) as outputs:
                 async for index, output in outputs:
                     ticket.note(index, output)
                     yield index, output

@@ -30,6 +30,7 @@ from dspine_cluster.api.option_checks import check_options
 from dspine_cluster.api.output_grammar import AnswerForm, chat_grammar, text_grammar
 from dspine_cluster.api.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.request_guard import RequestGuard
+from dspine_cluster.api.request_tracing import RequestTracer
 from dspine_cluster.api.responses import ChatCompletion, TextCompletion
 from dspine_cluster.api.responses_api.routes import add_responses_route
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
@@ -39,6 +40,7 @@ from dspine_cluster.api.tokenize_routes import add_tokenize_routes
 from dspine_cluster.api.tools import offered_tools, parameter_types
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
+from dspine_cluster.observability.tracing import NO_TRACING, Tracing
 from dspine_cluster.types import OutputGrammar
 
 
@@ -49,6 +51,7 @@ def create_app(
     limits: ApiLimits,
     http: HttpConfig | None = None,
     admission: Admission | None = None,
+    tracing: Tracing = NO_TRACING,
 ) -> FastAPI:
     """The OpenAI-compatible interface to one model. Every error is answered in OpenAI's shape.
 
@@ -66,6 +69,8 @@ def create_app(
     )
     app.router.route_class = StrictJsonRoute
     app.add_middleware(RequestGuard, max_body_bytes=limits.max_body_bytes, body_timeout_s=http.body_timeout_s)
+    if tracing.is_on:
+        app.add_middleware(RequestTracer, tracing=tracing, model_name=model_name)
     app.add_middleware(KeyGuard, keys=ApiKeys.of(http, time.monotonic()))
     if http.cors_origins:
         app.add_middleware(

@@ -71,10 +71,10 @@ class _End:
         """Seconds from the first message sent to the proposals."""
         num_tokens = rows.shape[1]
         started_s = time.perf_counter()
-        features = FeatureBatch(
+        features = FeatureBatch.of(
             uids=np.arange(len(rows)),
             starts=np.full(len(rows), number * num_tokens),
-            counts=np.full(len(rows), num_tokens, np.int32),
+            counts=np.full(len(rows), num_tokens),
             rows=rows.reshape(-1, rows.shape[2]),
         )
         if not self._channel.send(features):

@@ -8,13 +8,13 @@ waited for, and go away where drafting does not pay.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeVar
 
 from dspine_cluster.core.autoscaling_capacity import Capacity, sustainable
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
-from dspine_cluster.core.autoscaling_damping import Damping, step
+from dspine_cluster.core.autoscaling_damping import Damping, Step, Why, step
 from dspine_cluster.core.autoscaling_demand import Demand, update_demand
 from dspine_cluster.core.autoscaling_drafters import Speculation, needed_drafters, update_speculation
 from dspine_cluster.core.autoscaling_stats import DrafterStats, Observation, VerifierStats
@@ -44,6 +44,8 @@ class Decision:
     drafters: int
     reason: str
     state: AutoscalerState
+    verifiers_why: Why
+    drafters_why: Why
 
 
 def decide(observation: Observation, state: AutoscalerState, config: AutoscalingConfig) -> Decision:
@@ -58,7 +60,9 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
         reason = (
             f"{len(serving)} of {num_serving} verifiers have told their figures in {config.stale_s:g} s: hold"
         )
-        return Decision(observation.target_verifiers, observation.target_drafters, reason, state)
+        return Decision(
+            observation.target_verifiers, observation.target_drafters, reason, state, Why.STALE, Why.STALE
+        )
     coverage = len(serving) / num_serving if num_serving else 1.0
     counted = _fresh(observation.verifiers, config)
     demand = update_demand(state.demand, counted, coverage, now_s, config)
@@ -109,19 +113,39 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
             _verifier_reason(
                 observation, serving, bears, asked, demand, backlog, needed, verifiers.replicas, is_idle
             )
-            + (f" ({verifiers.why})" if verifiers.why else ""),
+            + _limited(verifiers),
             f"drafters {observation.target_drafters} -> {drafters.replicas}: {wanted.reason}"
-            + (f" ({drafters.why})" if drafters.why else ""),
+            + _limited(drafters),
         ]
     )
     after = AutoscalerState(demand, verifiers.damping, drafters.damping, speculation, tokens_per_s, busy_at_s)
-    return Decision(verifiers.replicas, drafters.replicas, reason, after)
+    why = Why.IDLE if is_idle and verifiers.why is Why.NEEDED else verifiers.why
+    return Decision(verifiers.replicas, drafters.replicas, reason, after, why, drafters.why)
+
+
+def decide_drafters(observation: Observation, state: AutoscalerState, config: AutoscalingConfig) -> Decision:
+    """The number of drafters by their own busy time alone, where nothing is known of verifiers."""
+    drafters = _fresh(observation.drafters, config, serving_only=True)
+    target, now_s = observation.target_drafters, observation.now_s
+    if len(drafters) < config.min_fresh_ratio * len(observation.drafters) or not drafters:
+        reason = f"drafters {target}: too few have told their figures: hold"
+        return Decision(observation.target_verifiers, target, reason, state, Why.STALE, Why.STALE)
+    busy = sum(drafter.busy_ratio for drafter in drafters) / len(drafters)
+    needed = max(1e-3, busy * len(observation.drafters) / config.drafter_busy_ratio)
+    taken = step(needed, target, now_s, state.drafters, config.drafters, hysteresis=config.hysteresis)
+    reason = f"drafters {target} -> {taken.replicas}: busy {busy:.2f} of their time" + _limited(taken)
+    after = replace(state, drafters=taken.damping)
+    return Decision(observation.target_verifiers, taken.replicas, reason, after, Why.STALE, taken.why)
 
 
 def _fresh(
     replicas: Sequence[Stats], config: AutoscalingConfig, *, serving_only: bool = False
 ) -> list[Stats]:
     return [r for r in replicas if r.age_s <= config.stale_s and not (serving_only and r.is_draining)]
+
+
+def _limited(step: Step) -> str:
+    return "" if step.why is Why.NEEDED else f" ({step.why})"
 
 
 def _backlog(verifiers: Sequence[VerifierStats], coverage: float, config: AutoscalingConfig) -> float:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from dspine_cluster.errors import ConfigError
+
+_STRICT: Mapping[str, Any] = {"extra": "forbid", "use_attribute_docstrings": True}
+"""For whoever parses them: as all configuration, see `dspine_cluster.config`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLimits:
     """How many replicas one deployment may have, and how fast their number may change."""
 
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
+
     min_replicas: int = 1
+    """There are never fewer."""
     max_replicas: int = 64
+    """There are never more."""
     max_step_up: int = 8
     """Replicas added at once; more where half of the present number is more."""
     max_step_down: int = 2
@@ -36,6 +45,8 @@ class ReplicaLimits:
 @dataclass(frozen=True, slots=True)
 class AutoscalingConfig:
     """What `decide` goes by."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
 
     verifiers: ReplicaLimits = ReplicaLimits()
     drafters: ReplicaLimits = ReplicaLimits(min_replicas=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import ceil, inf
 
 from dspine_cluster.core.autoscaling_config import ReplicaLimits
@@ -18,14 +19,27 @@ class Damping:
     """(time, needed replicas), only those that no later one exceeds."""
 
 
+class Why(StrEnum):
+    """Why a number is what it is."""
+
+    NEEDED = "as needed"
+    BOUNDS = "bounds"
+    STEPS = "steps are bounded"
+    RAISED = "cools down after an increase"
+    CHANGED = "cools down after a change"
+    DRAINING = "others drain"
+    RECENT = "was needed a moment ago"
+    IDLE = "idle"
+    STALE = "too little is known"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """The number to have from now on."""
 
     replicas: int
     damping: Damping
-    why: str
-    """Why it is not what is needed; empty where it is."""
+    why: Why
 
 
 def step(
@@ -51,31 +65,30 @@ def step(
     held = Damping(damping.raised_at_s, damping.changed_at_s, (*needs, (now_s, needed)))
     bounded = min(limits.max_replicas, max(floor, current))
     if bounded != current:
-        why = f"bounds are {floor} to {limits.max_replicas}"
-        return Step(bounded, Damping(now_s, now_s, held.needs), why)
+        return Step(bounded, Damping(now_s, now_s, held.needs), Why.BOUNDS)
     up = min(limits.max_replicas, ceil(needed - hysteresis))
     if up > current:
         return _raise(up, current, now_s, held, limits)
     down = max(floor, ceil(max(need for _, need in held.needs) + hysteresis))
     if down < current:
         return _lower(down, current, now_s, held, limits, may_fall)
-    return Step(current, held, "" if ceil(needed + hysteresis) >= current else "was needed a moment ago")
+    return Step(current, held, Why.NEEDED if ceil(needed + hysteresis) >= current else Why.RECENT)
 
 
 def _raise(up: int, current: int, now_s: float, held: Damping, limits: ReplicaLimits) -> Step:
     if now_s - held.raised_at_s < limits.up_cooldown_s:
-        return Step(current, held, "cools down after an increase")
+        return Step(current, held, Why.RAISED)
     most = current + max(limits.max_step_up, current // 2)
-    return Step(min(up, most), Damping(now_s, now_s, held.needs), "steps are bounded" if up > most else "")
+    return Step(min(up, most), Damping(now_s, now_s, held.needs), Why.STEPS if up > most else Why.NEEDED)
 
 
 def _lower(
     down: int, current: int, now_s: float, held: Damping, limits: ReplicaLimits, may_fall: bool
 ) -> Step:
     if not may_fall:
-        return Step(current, held, "others drain")
+        return Step(current, held, Why.DRAINING)
     if now_s - held.changed_at_s < limits.down_cooldown_s:
-        return Step(current, held, "cools down after a change")
+        return Step(current, held, Why.CHANGED)
     least = current - limits.max_step_down
     after = Damping(held.raised_at_s, now_s, held.needs)
-    return Step(max(down, least), after, "steps are bounded" if down < least else "")
+    return Step(max(down, least), after, Why.STEPS if down < least else Why.NEEDED)

@@ -81,6 +81,8 @@ def needed_drafters(
         )
     if speculation.is_probe:
         return Wanted(1.0, "tried again")
+    if num_drafters and not drafters:
+        return Wanted(float(num_drafters), "their figures are old")
     if not drafters or not num_serving:
         return Wanted(num_verifiers * config.drafters_per_verifier, "nothing measured yet")
     busy = sum(d.busy_ratio for d in drafters) * num_drafters / len(drafters)

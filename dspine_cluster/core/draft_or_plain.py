@@ -148,6 +148,14 @@ class DraftOrPlain:
     def end_pass(self) -> None:
         self._round += 1
 
+    def promises(self) -> list[list[Curve]]:
+        """Survivals to expect of each request's next block; where there are no requests, of what they were like."""
+        if not self._recent:
+            return []
+        if not self._records:
+            return [list(self._recent)]
+        return [self._promise(record, number) for number, record in enumerate(self._records.values())]
+
     def place(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Decide for the requests that are new, by what requests are like and not by what those are that happen to
         run: draft for all of them or for none. Arguments as for `decide`."""

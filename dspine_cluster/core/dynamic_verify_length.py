@@ -6,7 +6,12 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
+<<<<<<< ours
+from dspine_cluster.core.block_survival import BlockSurvival, Verified
+from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
+=======
 from dspine_cluster.core.block_survival import BlockSurvival
+>>>>>>> theirs
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration
@@ -158,6 +163,13 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self.draft_or_plain.forget(uid)
         if uid == self._exploration.uid:
             self._exploration.cancel()
+
+    def estimate(self, sizes: Sequence[int]) -> CapacityEstimate | None:
+        if not self.pass_cost.is_known:
+            return None
+        rates = rates_of(sizes, self.draft_or_plain.promises(), self._curve, self.draft_cost.seconds)
+        prefill_s = self._prefill_s(2 * CHUNK_GRID_TOKENS) - self._prefill_s(CHUNK_GRID_TOKENS)
+        return CapacityEstimate(rates, max(0.0, prefill_s) / CHUNK_GRID_TOKENS)
 
     def figures(self) -> Mapping[str, float]:
         return dict(self._figures) | {

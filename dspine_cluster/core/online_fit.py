@@ -41,7 +41,7 @@ class OnlineFit:
         self._noise = settings.first_noise**2
 
     def predict(self, features: Sequence[float]) -> float:
-        return sum(map(mul, self.coefficients, features))
+        return float(sum(map(mul, self.coefficients, features)))
 
     def note(self, features: Sequence[float], value: float) -> None:
         """Take in a positive `value` that was observed at `features`."""

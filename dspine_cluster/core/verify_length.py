@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import Protocol
 
+from dspine_cluster.core.capacity_estimate import CapacityEstimate
+
 
 @dataclass(slots=True)
 class Blocks:
@@ -95,6 +97,10 @@ class VerifyLengthPolicy(Protocol):
     def forget(self, uid: int) -> None:
         """A request has ended."""
         return
+
+    def estimate(self, sizes: Sequence[int]) -> CapacityEstimate | None:
+        """What batches of so many requests like the present ones would give; None where costs are not learnt."""
+        return None
 
     def figures(self) -> Mapping[str, float]:
         """What it decided and why, by name; counters end in `_total`. May be asked from another thread."""

@@ -17,3 +17,4 @@ class DraftCounters:
     num_needs: int = 0
     num_busy: int = 0
     draft_s: float = 0.0
+    ingest_s: float = 0.0

@@ -132,7 +132,7 @@ class DrafterLoop:
         self._welcome()
         for client in list(self._clients.values()):
             self._receive(client)
-        self._runner.ingest(self._arrivals)
+        self.counters.ingest_s += self._runner.ingest(self._arrivals)
         self._arrivals.clear()  # the memory of their rows is the senders' again
         batch = self._queue.take(self._max_batch_blocks)
         if batch:
@@ -183,8 +183,7 @@ class DrafterLoop:
                 counts = np.array([len(message.rows)])
                 self._place(client, [message.uid], np.array([message.start]), counts, message.rows)
             case FeatureBatch():
-                counts = message.counts.astype(np.int64)
-                self._place(client, message.uids.tolist(), message.starts, counts, message.rows)
+                self._place(client, message.uids.tolist(), message.starts, message.counts, message.rows)
             case Draft():
                 self._enqueue(client, message)
             case Close(uid=uid) if uid in client.rows:

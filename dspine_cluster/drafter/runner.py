@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,10 +98,12 @@ class DraftRunner:
             self._graphs.warm_up()
 
     @torch.inference_mode()
-    def ingest(self, arrivals: Sequence[Arrival]) -> None:
-        """Project features and store them. Of rows that go to the same slot the last is kept."""
+    def ingest(self, arrivals: Sequence[Arrival]) -> float:
+        """Project features and store them. Of rows that go to the same slot the last is kept. Returns the seconds that
+        this took."""
         if not arrivals:
-            return
+            return 0.0
+        started_s = time.monotonic()
         features = [self._features(arrival) for arrival in arrivals]
         all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
         positions = np.concatenate([arrival.positions for arrival in arrivals])
@@ -114,6 +117,7 @@ class DraftRunner:
             places = torch.from_numpy(np.stack((positions[own], slots[own]))).to(self._device)
             keys, values = self._model.project_context(all_features[own], places[0])
             self._pool.write(places[1], keys, values)
+        return time.monotonic() - started_s
 
     @torch.inference_mode()
     def draft(self, asks: Draft, contexts: DraftPages) -> Drafts:

@@ -9,6 +9,9 @@ from math import inf
 import torch
 
 from dspine_cluster.config import DrafterServiceConfig
+from dspine_cluster.core.autoscaling_report import encode_drafter
+from dspine_cluster.core.autoscaling_stats import DrafterStats
+from dspine_cluster.core.busy_meter import BusyMeter
 from dspine_cluster.core.cache_lifetime import CacheLifetime
 from dspine_cluster.core.cluster_records import DrafterNews, ReplicaLoad, ReplicaReport, coarse
 from dspine_cluster.drafter.load import load_drafter_replica
@@ -46,6 +49,7 @@ class DrafterService:
         )
         self._listeners: list[Listener] = []
         self._cache_lifetime = CacheLifetime()
+        self._busy = BusyMeter(time.monotonic())
         self._told = DrafterNews()
         self._told_at_s = -inf
 
@@ -134,7 +138,14 @@ class DrafterService:
             "drafter_needs_total": counters.num_needs,
             "drafter_busy_total": counters.num_busy,
             "drafter_draft_seconds_total": counters.draft_s,
+            "drafter_ingest_seconds_total": counters.ingest_s,
         }
+
+    def autoscaling_stats(self) -> dict[str, float]:
+        """What autoscaling goes by, as `core.autoscaling_report` has it."""
+        counters = self._loop.counters
+        busy_ratio = self._busy.ratio(time.monotonic(), counters.draft_s + counters.ingest_s)
+        return encode_drafter(DrafterStats("", age_s=0.0, busy_ratio=busy_ratio))
 
 
 def num_pool_pages(config: DrafterServiceConfig, drafter: Drafter) -> int:

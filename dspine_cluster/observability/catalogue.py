@@ -60,8 +60,8 @@ def _counter(figure: str, unit: str, text: str, *labels: str) -> Metric:
     return Metric(f"{figure}_total", Kind.COUNTER, unit, text, labels)
 
 
-def _gauge(figure: str, unit: str, text: str) -> Metric:
-    return Metric(figure, Kind.GAUGE, unit, text)
+def _gauge(figure: str, unit: str, text: str, *labels: str) -> Metric:
+    return Metric(figure, Kind.GAUGE, unit, text, labels)
 
 
 def _histogram(figure: str, unit: str, text: str, bounds: tuple[float, ...], *labels: str) -> Metric:
@@ -91,6 +91,11 @@ VERIFIER = (
         "Parts of rounds: from asking for drafts to their arrival, planning, the pass, committing.",
         ROUND_SECONDS,
         "phase",
+    ),
+    _counter(
+        "draft_queue_seconds",
+        "seconds",
+        "What requests waited for drafts beyond the time that these took, summed over requests.",
     ),
     _counter("draft_fallback", "rounds", "Rounds that were to be drafted and decoded plainly.", "reason"),
     _counter("prompt_tokens", "tokens", "Tokens of the prompts that were admitted."),
@@ -137,6 +142,7 @@ DRAFTER = (
     _counter("drafter_needs", "blocks", "Blocks not drafted for lack of features."),
     _counter("drafter_busy", "blocks", "Blocks refused because too many waited."),
     _counter("drafter_draft_seconds", "seconds", "Time spent on drafting."),
+    _counter("drafter_ingest_seconds", "seconds", "Time spent on taking in features."),
 )
 """Of a drafter replica."""
 
@@ -180,7 +186,34 @@ CLUSTER = (
 )
 """What an ingress replica knows of the application."""
 
-METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER)
+AUTOSCALER = (
+    _gauge("autoscaling_target_replicas", "replicas", "Replicas that there are to be.", "deployment"),
+    _gauge("autoscaling_asked_tokens_per_s", "tokens/s", "Demand that is planned for."),
+    _gauge("autoscaling_borne_tokens_per_s", "tokens/s", "What one verifier bears under the objective."),
+    _counter(
+        "autoscaling_changes",
+        "replicas",
+        "Replicas that were added or taken away.",
+        "deployment",
+        "direction",
+    ),
+    _counter(
+        "autoscaling_decisions", "decisions", "Decisions, by what held them back.", "deployment", "reason"
+    ),
+)
+"""Of autoscaling, which runs in Serve's controller: its replica is `autoscaler`."""
+
+TRACING = (
+    _counter(
+        "trace_spans",
+        "spans",
+        "Spans of traced requests: exported, refused by their receiver, or dropped because too many waited.",
+        "outcome",
+    ),
+)
+"""Of a verifier or ingress replica whose requests are traced."""
+
+METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER, *AUTOSCALER, *TRACING)
 METRIC_OF_FIGURE = {name: metric for metric in METRICS for name in metric.figure_names}
 
 

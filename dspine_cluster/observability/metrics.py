@@ -38,6 +38,8 @@ class VerifierMetrics:
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
     """Of these, those whose prefix was found in the cache when the request was admitted."""
+    draft_queue_seconds_total: float = 0.0
+    """What requests waited for drafts beyond the time that these took, summed over requests."""
     finished_requests_total: int = 0
     preemptions_total: int = 0
     evicted_pages_total: int = 0

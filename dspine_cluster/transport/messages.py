@@ -14,15 +14,19 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from dspine_cluster.transport.round_messages import (
-    Busy,
-    Draft,
+from dspine_cluster.transport.columns import (
+    Bounds,
     Float32Array,
     Float64Array,
     Int32Array,
     Int64Array,
-    Proposals,
     check,
+    check_columns,
+)
+from dspine_cluster.transport.round_messages import (
+    Busy,
+    Draft,
+    Proposals,
 )
 
 __all__ = [
@@ -61,6 +65,10 @@ Position: TypeAlias = Annotated[int, Meta(ge=0, lt=2**40)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
 PageKeys: TypeAlias = Annotated[bytes, Meta(max_length=MAX_PAGE_KEYS * KEY_BYTES)]
 """Keys of consecutive full pages, 16 bytes each; see `core.page_hash`."""
+
+
+_RUN_BOUNDS = Bounds.of(uids=(0, 2**63 - 1), starts=(0, 2**40 - 1), counts=(1, 2**31 - 1))
+"""Of the rows of `FeatureBatch.runs`, in order."""
 
 
 class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
@@ -138,25 +146,46 @@ class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", 
 class FeatureBatch(Struct, frozen=True, forbid_unknown_fields=True, tag="feature_batch", eq=False):
     """`Features` of R requests at once, such as those that a round's drafts need. Never split."""
 
-    uids: Int64Array
-    """int64 [R], not negative."""
-    starts: Int64Array
-    """int64 [R]: position of the first row of each."""
-    counts: Int32Array
-    """int32 [R]: how many rows are of each, at least one."""
+    runs: Int64Array
+    """int64 [3, R]: the rows are what the properties give, in their order."""
     rows: UInt8Array
     """uint8 [sum of counts, row_bytes]: see `Features`."""
 
     def __post_init__(self) -> None:
-        shape = self.uids.shape
-        check(len(shape) == 1 and shape[0] > 0, "uids must be [R] and not empty")
-        check(self.starts.shape == self.counts.shape == shape, "starts and counts must be [R]")
-        check(bool((self.counts > 0).all()), "counts must be positive")
-        check(bool((self.uids >= 0).all()), "uids must not be negative")
-        check(bool(((self.starts >= 0) & (self.starts < 2**40)).all()), "starts must lie in [0, 2**40)")
+        check_columns(self.runs, _RUN_BOUNDS, "runs")
         check(self.rows.dtype == np.uint8, "rows must be uint8")
         check(self.rows.ndim == 2 and self.rows.shape[1] > 0, "rows must be [count, row_bytes]")
         check(int(self.counts.sum()) == len(self.rows), "rows must be as many as counts say")
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        uids: Sequence[int] | Int64Array,
+        starts: Sequence[int] | Int64Array,
+        counts: Sequence[int] | Int64Array,
+        rows: UInt8Array,
+    ) -> FeatureBatch:
+        """From columns; see the properties of these names."""
+        return cls(np.array((uids, starts, counts), np.int64), rows)
+
+    @property
+    def uids(self) -> Int64Array:
+        return self._row(0)
+
+    @property
+    def starts(self) -> Int64Array:
+        """Position of the first row of each."""
+        return self._row(1)
+
+    @property
+    def counts(self) -> Int64Array:
+        """How many rows are of each, at least one."""
+        return self._row(2)
+
+    def _row(self, number: int) -> Int64Array:
+        row: Int64Array = self.runs[number]
+        return row
 
     @property
     def num_bytes(self) -> int:

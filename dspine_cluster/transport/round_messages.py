@@ -7,33 +7,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-Int32Array: TypeAlias = npt.NDArray[np.int32]
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-Float32Array: TypeAlias = npt.NDArray[np.float32]
-Float64Array: TypeAlias = npt.NDArray[np.float64]
+from dspine_cluster.transport.columns import (
+    MAX_POSITION,
+    MAX_REQUESTS,
+    MAX_UID,
+    Bounds,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    are_at_most,
+    are_probabilities,
+    check,
+    check_columns,
+)
 
-MAX_POSITION = 2**40 - 1
 _MAX_WIRE_PROPOSALS = 4096
-_MAX_UID = 2**63 - 1
-_MAX_REQUESTS = 1 << 16
-_DRAFT_BOUNDS = {
-    "uids": (0, _MAX_UID),
-    "rounds": (0, MAX_POSITION),
-    "anchors": (0, 2**31 - 1),
-    "positions": (0, MAX_POSITION),
-    "num_proposals": (1, _MAX_WIRE_PROPOSALS),
-    "output_indices": (0, MAX_POSITION),
-    "has_seed": (0, 1),
-    "seeds": (-(2**63), 2**63 - 1),
-}
-"""Least and largest number of each row of `Draft.numbers`, in order."""
-_LEAST, _LARGEST = np.array(list(_DRAFT_BOUNDS.values()), np.int64).T[..., None]  # [8, 1] each
+_DRAFT_BOUNDS = Bounds.of(
+    uids=(0, MAX_UID),
+    rounds=(0, MAX_POSITION),
+    anchors=(0, 2**31 - 1),
+    positions=(0, MAX_POSITION),
+    num_proposals=(1, _MAX_WIRE_PROPOSALS),
+    output_indices=(0, MAX_POSITION),
+    has_seed=(0, 1),
+    seeds=(-(2**63), 2**63 - 1),
+)
+"""Of the rows of `Draft.numbers`, in order."""
 
 
 class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False):
@@ -45,17 +49,9 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=Fal
     """float64 [R]: 0 is greedy."""
 
     def __post_init__(self) -> None:
-        shape = self.numbers.shape
-        check(self.numbers.dtype == np.int64, "numbers must be int64")
-        check(len(shape) == 2 and shape[0] == len(_DRAFT_BOUNDS), "numbers must be [8, R]")
-        check(0 < shape[1] <= _MAX_REQUESTS, f"a draft must be of 1 to {_MAX_REQUESTS} requests")
-        is_right = (self.numbers >= _LEAST) & (self.numbers <= _LARGEST)
-        if not is_right.all():
-            name = list(_DRAFT_BOUNDS)[int(np.argmin(is_right.all(1)))]
-            least, largest = _DRAFT_BOUNDS[name]
-            raise ValueError(f"{name} must lie in [{least}, {largest}]")
+        check_columns(self.numbers, _DRAFT_BOUNDS, "numbers")
         check(self.temperatures.dtype == np.float64, "temperatures must be float64")
-        check(self.temperatures.shape == shape[1:], "temperatures must be [R]")
+        check(self.temperatures.shape == self.numbers.shape[1:], "temperatures must be [R]")
         is_right = (self.temperatures >= 0.0) & (self.temperatures < math.inf)
         check(bool(is_right.all()), "temperatures must be finite and >= 0")
 
@@ -150,7 +146,7 @@ class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals"
         check(self.confidence.dtype == np.float32, "confidence must be float32")
         check(self.tokens.ndim == 2 and self.tokens.shape[0] == R, "tokens must be [R, P]")
         check(self.confidence.shape == self.tokens.shape, "confidence must be [R, P]")
-        check(_is_probability(self.confidence), "confidence must lie in [0, 1]")
+        check(are_probabilities(self.confidence), "confidence must lie in [0, 1]")
         check((self.candidates is None) == (self.probs is None), "candidates and probs come together")
         if self.candidates is not None and self.probs is not None:
             check(self.candidates.dtype == np.int32, "candidates must be int32")
@@ -160,7 +156,7 @@ class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals"
                 "candidates must be [R, P, K]",
             )
             check(self.probs.shape == self.candidates.shape, "probs must be [R, P, K]")
-            check(_is_probability(self.probs), "probs must lie in [0, 1]")
+            check(are_probabilities(self.probs), "probs must lie in [0, 1]")
         check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
 
 
@@ -176,21 +172,9 @@ class Busy(Struct, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False
         _check_rounds(self.uids, self.rounds)
 
 
-def check(condition: bool, rule: str) -> None:
-    """Raises ValueError with the rule that is broken."""
-    if not condition:
-        raise ValueError(rule)
-
-
 def _check_rounds(uids: Int64Array, rounds: Int64Array) -> None:
     check(uids.dtype == rounds.dtype == np.int64, "uids and rounds must be int64")
-    check(uids.ndim == 1 and len(uids) <= _MAX_REQUESTS, f"uids must be [R], of {_MAX_REQUESTS} at most")
+    check(uids.ndim == 1 and len(uids) <= MAX_REQUESTS, f"uids must be [R], of {MAX_REQUESTS} at most")
     check(rounds.shape == uids.shape, "rounds must be as many as uids")
-    if uids.size:
-        is_right = uids.min() >= 0 and rounds.min() >= 0 and rounds.max() <= MAX_POSITION
-        check(bool(is_right), "uids and rounds must not be negative, and rounds below 2**40")
-
-
-def _is_probability(values: Float32Array) -> bool:
-    # Not a number compares false whichever way, as do minima and maxima of such.
-    return not values.size or bool(values.min() >= 0.0 and values.max() <= 1.0 + 1e-4)
+    is_right = are_at_most(uids, MAX_UID) and are_at_most(rounds, MAX_POSITION)
+    check(is_right, "uids and rounds must not be negative, and rounds below 2**40")

@@ -10,6 +10,7 @@ import math
 import struct
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, TypeAlias, get_args
 
 import msgspec
@@ -203,7 +204,7 @@ class Decoder:
         return frame
 
     def _give_array(self, kind: Any, shape: Any) -> Any:
-        dtype = np.dtype(get_args(get_args(kind)[1])[0])
+        dtype = _dtype_of(kind)
         if not isinstance(shape, list) or len(shape) > 3:
             raise ValueError("an array's shape must be a list of at most 3 numbers")
         if not all(type(dim) is int and 0 <= dim <= _MAX_DIM for dim in shape):
@@ -216,3 +217,10 @@ class Decoder:
         array = self._payload[start:end].view(dtype).reshape(shape)
         # The sender can change what it shares after it was checked. Features may be any numbers, but nothing else may.
         return array.copy() if self._is_payload_shared and dtype != np.uint8 else array
+
+
+@cache
+def _dtype_of(kind: Any) -> np.dtype[Any]:
+    """The dtype that an array type names."""
+    dtype: np.dtype[Any] = np.dtype(get_args(get_args(kind)[1])[0])
+    return dtype

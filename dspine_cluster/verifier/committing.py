@@ -65,6 +65,7 @@ class Committing:
                 accepted.append(num_accepted)
             else:
                 session.commit_first(tokens[0])
+                stream.note_phase()
             client = session.request.client
             charged[client] = charged.get(client, 0) + len(tokens)
             if reason is not None:

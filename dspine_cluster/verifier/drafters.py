@@ -178,9 +178,10 @@ class Drafters:
         for link in late.values():
             link.pace.note_failure(self._clock())
 
-    def forget(self, session: Session) -> None:
-        """The session ends or gives up its pages: free what its drafter holds, or leave it there for others."""
-        self._links.forget(session)
+    def forget(self, session: Session) -> str | None:
+        """The session ends or gives up its pages: free what its drafter holds, or leave it there for others. Returns
+        the endpoint of the drafter that it was attached to."""
+        return self._links.forget(session)
 
     def close(self) -> None:
         """Let go of all drafters."""

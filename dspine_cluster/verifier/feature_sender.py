@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.transport.messages import FeatureBatch, Features, UInt8Array
@@ -147,10 +145,10 @@ class FeatureSender:
             session, start, _ = batch.runs[0]
             message = Features(session.uid, start, rows)
         else:
-            message = FeatureBatch(
-                uids=np.array([session.uid for session, _, _ in batch.runs]),
-                starts=np.array([start for _, start, _ in batch.runs]),
-                counts=np.array([end - start for _, start, end in batch.runs], np.int32),
+            message = FeatureBatch.of(
+                uids=[session.uid for session, _, _ in batch.runs],
+                starts=[start for _, start, _ in batch.runs],
+                counts=[end - start for _, start, end in batch.runs],
                 rows=rows,
             )
         if batch.attachments[0].link.channel.send(message):

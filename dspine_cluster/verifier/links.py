@@ -131,8 +131,10 @@ class Links:
             more_keys = join_keys(self._keys.keys_of(session)[attachment.num_keys :])
             self.send(attachment.link, Close(session.uid, more_keys))
 
-    def forget(self, session: Session) -> None:
-        """The session ends or gives up its pages."""
+    def forget(self, session: Session) -> str | None:
+        """The session ends or gives up its pages. Returns the endpoint of the drafter that it was attached to."""
+        attachment = self.attachments.get(session.uid)
         self._lost.pop(session.uid, None)
         self.detach(session)
         self._keys.forget(session.uid)
+        return None if attachment is None else attachment.link.endpoint

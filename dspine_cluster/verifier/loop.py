@@ -14,12 +14,14 @@ from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, pla
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.core.verifier_meter import VerifierMeter
 from dspine_cluster.core.verify_length import Blocks, Outcomes, VerifyLengthPolicy
 from dspine_cluster.engine.cache_memory import make_prefix_cache
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
+from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest
@@ -81,6 +83,7 @@ class VerifierLoop:
         self._deliver = deliver
         self._clock = clock
         self._load_meter = LoadMeter(clock)
+        self.meter = VerifierMeter(engine_config.max_running_requests)
         generator = torch.Generator()
         if random_seed is None:
             generator.seed()
@@ -94,8 +97,15 @@ class VerifierLoop:
         self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
-    def submit(self, uid: int, request: GenerateRequest, grammar: CompiledGrammar | None = None) -> None:
-        """Take in a request that has been validated, with its grammar if it has one. Uids are never reused."""
+    def submit(
+        self,
+        uid: int,
+        request: GenerateRequest,
+        grammar: CompiledGrammar | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
+        """Take in a request that has been validated, with its grammar if it has one, and a timeline if it is traced.
+        Uids are never reused."""
         root = verifier_root(self._target_fingerprint, self._config.dtype, request.cache_salt)
         session = Session(uid, request, next(self._arrivals), root)
         detokenizer = Detokenizer(
@@ -118,7 +128,7 @@ class VerifierLoop:
         self.metrics.prompt_tokens_total += session.num_prompt
         self._passes.logprobs.add(session)
         end_ids = end_token_ids(rules.end_conditions, self._eos_token_ids)
-        self.streams.add(Stream(session, detokenizer, rules, end_ids))
+        self.streams.add(Stream(session, detokenizer, rules, end_ids, timeline))
 
     def abort(self, uid: int) -> None:
         """Forget a request; harmless when it has ended."""
@@ -152,6 +162,7 @@ class VerifierLoop:
             [verdict.num_accepted for _, verdict in decisions[: len(plan.blocks)]],
         )
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
+        self.meter.note_pass(plan.load.num_prefill_tokens, len(decisions) - len(plan.blocks))
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
         self._ask_for_drafts(plan)
@@ -166,6 +177,7 @@ class VerifierLoop:
 
     def _plan(self) -> BatchPlan:
         decoding = self.streams.decoding
+        self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
         max_tokens = self._config.max_batch_tokens
@@ -193,6 +205,8 @@ class VerifierLoop:
         admitted = [chunk.session for chunk in plan.chunks if chunk.session.cached_prompt_tokens is None]
         joining = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.WAITING]
         self.streams.apply(plan)
+        for session in [*plan.preempted, *joining]:
+            self.streams[session.uid].note_phase()
         if self.policy.drafts_newcomers:
             self.drafters.greet(joining)
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
@@ -235,10 +249,13 @@ class VerifierLoop:
 
     def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""
-        session = self.streams[uid].session
-        self.drafters.forget(session)
+        session, timeline = self.streams[uid].session, self.streams[uid].timeline
+        drafter = self.drafters.forget(session)
+        if timeline is not None:
+            timeline.end(session, drafter)
         self._pacing.forget([session])
         self.policy.forget(uid)
+        self.meter.note_end(session.num_output)
         self.streams.remove(uid, keep_state=keep_state)
         self.metrics.finished_requests_total += 1
 

@@ -146,7 +146,10 @@ class Pacing:
         draft_s = self._drafters.take_slowest_draft_s()
         if draft_s > 0.0:
             if group.asked.pass_number == self._num_passes:
-                draft_s = max(draft_s, self._clock() - group.asked.at_s)
+                waited_s = self._clock() - group.asked.at_s
+                queued_s = max(0.0, waited_s - draft_s)
+                self._metrics.draft_queue_seconds_total += queued_s * group.asked.num_blocks
+                draft_s = max(draft_s, waited_s)
             self._policy.note_drafts(group.asked.num_blocks, draft_s)
             self._metrics.note_phase(RoundPhase.DRAFT, draft_s)
         group.asked = None

@@ -15,10 +15,13 @@ from dspine_cluster.config import VerifierConfig
 from dspine_cluster.core.cluster_records import ReplicaReport
 from dspine_cluster.engine.grammar_state import CompiledGrammar
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
+from dspine_cluster.observability.timeline import Timeline, traced_phases
+from dspine_cluster.observability.tracing import NO_TRACING, Tracing
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import GenerateRequest, RoundOutput
 from dspine_cluster.verifier.admission import admit
+from dspine_cluster.verifier.capacity_report import CapacityReport
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.grammars import Grammars
@@ -37,8 +40,13 @@ _IDLE_S = 1.0
 class VerifierService:
     """Serves one target. Methods may be called from any thread."""
 
-    def __init__(self, config: VerifierConfig, loaded: LoadedVerifier | None = None) -> None:
-        """Load the models unless they are given.
+    def __init__(
+        self,
+        config: VerifierConfig,
+        loaded: LoadedVerifier | None = None,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
+        """Load the models unless they are given. `tracing` is the caller's to close.
 
         Raises:
             ConfigError, CheckpointError, MismatchError: the models cannot be served as configured.
@@ -48,6 +56,7 @@ class VerifierService:
         self.hello = loaded.hello
         self._engine = loaded.engine
         self._config = config.engine
+        self._tracing = tracing
         self._vocab_size = loaded.engine.target.config.vocab_size
         self._grammars = Grammars(
             loaded.token_bytes,
@@ -76,6 +85,7 @@ class VerifierService:
         self._uids = count(1)
         self._sinks: dict[int, Sink] = {}
         self._load_report = LoadReport()
+        self._capacity_report = CapacityReport(self._loop, self._command)
         self._news_report = NewsReport()
         self._taken_in: list[int] = []
         self._stopping = False
@@ -128,19 +138,19 @@ class VerifierService:
         self._sinks[uid] = sink
         num_tokens = len(admitted.prompt_ids) + len(admitted.forced_output_ids)
         self._load_report.note_arrival(uid, admitted.request_id, num_tokens)
-        self._command(lambda: self._submit(uid, admitted, grammar))
-        try:
-            # Asked after the sink is known: a loop that ends from here on tells the sink itself.
-            if self._failure is not None or self._stopping:
-                raise EngineStoppedError("the engine loop has ended")
-            while True:
-                outputs = await sink.take()
-                yield outputs
-                if outputs[-1].finish_reason is not None:
-                    return
-        finally:
-            if self._sinks.pop(uid, None) is not None:
-                self._command(lambda: self._loop.abort(uid))
+        with traced_phases(self._tracing, admitted) as trace:
+            self._command(lambda: self._submit(uid, admitted, grammar, trace.timeline))
+            try:
+                # Asked after the sink is known: a loop that ends from here on tells the sink itself.
+                if self._failure is not None or self._stopping:
+                    raise EngineStoppedError("the engine loop has ended")
+                while trace.finish_reason is None:
+                    outputs = await sink.take()
+                    trace.last = outputs[-1]
+                    yield outputs
+            finally:
+                if self._sinks.pop(uid, None) is not None:
+                    self._command(lambda: self._loop.abort(uid))
 
     def set_drafter_endpoints(self, endpoints: Sequence[str]) -> None:
         """The drafters to use from now on; connecting happens in the background."""
@@ -180,8 +190,13 @@ class VerifierService:
             **self._loop.metrics.snapshot(),
             **self._loop.policy.figures(),
             **fallbacks,
+            **self._tracing.figures(),
             "connected_drafters": drafters.num_connected,
         }
+
+    async def autoscaling_stats(self) -> dict[str, float]:
+        """What autoscaling goes by, as `core.autoscaling_report` has it; nothing before there is anything to tell."""
+        return await self._capacity_report.take()
 
     def _check_runs(self) -> None:
         if self._failure is not None or not self._thread.is_alive():
@@ -214,8 +229,14 @@ class VerifierService:
                 return
             command()
 
-    def _submit(self, uid: int, request: GenerateRequest, grammar: CompiledGrammar | None) -> None:
-        self._loop.submit(uid, request, grammar)
+    def _submit(
+        self,
+        uid: int,
+        request: GenerateRequest,
+        grammar: CompiledGrammar | None,
+        timeline: Timeline | None,
+    ) -> None:
+        self._loop.submit(uid, request, grammar, timeline)
         self._taken_in.append(uid)
 
     def _command(self, command: Callable[[], None]) -> None:

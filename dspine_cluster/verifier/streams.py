@@ -12,6 +12,7 @@ from dspine_cluster.core.prefix_cache import PrefixCache
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.pools import StatePool
+from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.verifier.detokenizer import Detokenizer
 
 
@@ -24,11 +25,18 @@ class Stream:
     rules: LogitRules
     end_ids: frozenset[int]
     """Tokens that end the request."""
+    timeline: Timeline | None = None
+    """Of a request that is traced."""
     may_stop: bool = field(init=False)
     """Whether text can end the request."""
 
     def __post_init__(self) -> None:
         self.may_stop = self.detokenizer.may_stop
+
+    def note_phase(self) -> None:
+        """Its session has entered another phase."""
+        if self.timeline is not None:
+            self.timeline.note(self.session)
 
     def may_end_with(self, tokens: Sequence[int]) -> bool:
         """Whether the request may end with one of the next tokens."""

@@ -11,5 +11,5 @@ COPY --chown=ray:users pyproject.toml README.md LICENSE ./
 COPY --chown=ray:users dspine_cluster ./dspine_cluster
 COPY --chown=ray:users kernels ./kernels
 COPY --chown=ray:users deployments ./deployments
-RUN pip install --no-cache-dir -c constraints.txt .
+RUN pip install --no-cache-dir -c constraints.txt ".[otlp]"
 ENV OMP_NUM_THREADS=1

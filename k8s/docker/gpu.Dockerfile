@@ -10,4 +10,4 @@ COPY --chown=ray:users dspine_cluster ./dspine_cluster
 COPY --chown=ray:users kernels ./kernels
 COPY --chown=ray:users deployments ./deployments
 # triton comes with PyTorch's CUDA wheels.
-RUN pip install --no-cache-dir -c constraints.txt . ${EXTRA_PACKAGES}
+RUN pip install --no-cache-dir -c constraints.txt ".[otlp]" ${EXTRA_PACKAGES}

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 from pydantic import ValidationError
+from ray.serve.config import AutoscalingPolicy
 from ray.serve.schema import ServeDeploySchema
 
 from dspine_cluster.config import ModelSource
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
+from dspine_serve.autoscaler import Autoscaler
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [ROOT / "deployments.yaml", *sorted((ROOT / "deployments").glob("*.yaml"))]
@@ -21,6 +23,9 @@ def test_every_config_file_is_valid(path: Path) -> None:
     [application] = config.applications
     AppArgs.model_validate(application.args)
     assert application.import_path == "dspine_serve.app:build"
+    if application.autoscaling_policy is not None:
+        policy = AutoscalingPolicy.model_validate(application.autoscaling_policy)
+        assert isinstance(policy.get_policy()(**policy.policy_kwargs), Autoscaler)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from dspine_cluster.api.http_config import HttpConfig
-from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, VerifierConfig
+from dspine_cluster.config import (
+    DrafterServiceConfig,
+    EngineConfig,
+    ModelSource,
+    TracingConfig,
+    VerifierConfig,
+)
 from dspine_cluster.core.cluster_records import NO_DRAFTER, Fingerprints
 from dspine_cluster.core.page_hash import draft_root, page_keys, verifier_root
 from dspine_cluster.drafter.service import DrafterService
@@ -95,7 +101,14 @@ async def test_an_ingress_has_the_keys_that_its_replicas_report(
 ) -> None:
     verifier, drafter = pair
     config = IngressConfig(
-        "miniature", ModelSource("miniature"), ModelSource("miniature-dspine"), ENGINE, HttpConfig(), 1024, 1
+        "miniature",
+        ModelSource("miniature"),
+        ModelSource("miniature-dspine"),
+        ENGINE,
+        HttpConfig(),
+        TracingConfig(),
+        1024,
+        1,
     )
     key_maker = config.key_maker(locate_model(config.target))
     asked = request(200, max_tokens=20)

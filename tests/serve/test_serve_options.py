@@ -34,11 +34,13 @@ def test_options_reach_their_settings() -> None:
         max_model_len_tokens=512,
         dtype="bfloat16",
         verify="fixed:3",
+        otlp_endpoint="http://collector:4318",
     )
     assert args.target == ModelSource("miniature", "a" * 40)
     assert (args.verifiers.num_replicas, args.drafters.num_replicas) == (3, 2)
     assert (args.served_name, args.engine.max_model_len_tokens) == ("name", 512)
     assert (args.engine.dtype, args.drafting.verify) == ("bfloat16", "fixed:3")
+    assert args.tracing.endpoint == "http://collector:4318"
 
 
 def test_an_assignment_sets_any_setting_and_outdoes_options() -> None:

@@ -22,7 +22,13 @@ def test_every_setting_has_a_meaning_and_every_number_a_unit() -> None:
     settings = all_settings()
     assert all(setting.meaning for setting in settings)
     numbers = {s.key for s in settings if isinstance(yaml.safe_load(s.default), int | float) and not s.unit}
-    assert numbers == {"engine.prefix_cache", "drafters.listens_on_tcp"}  # which are booleans
+    booleans = {
+        "engine.prefix_cache",
+        "drafters.listens_on_tcp",
+        "verifiers.autoscaled",
+        "drafters.autoscaled",
+    }
+    assert numbers == booleans
 
 
 def test_defaults_are_those_of_the_code() -> None:

@@ -316,7 +316,7 @@ channel = connect(parse_endpoint(sys.argv[1]), hello, {SECRET!r}, 30.0)
 number = 0
 while True:
     rows = np.full((100, 10_000), number % 251, np.uint8)
-    if channel.send(FeatureBatch(np.array([number]), np.array([0]), np.array([100], np.int32), rows)):
+    if channel.send(FeatureBatch.of(uids=[number], starts=[0], counts=[100], rows=rows)):
         channel.send(Close(number))
         number += 1
     channel.receive()

@@ -285,8 +285,7 @@ def near_channels(verifier_hello: Hello) -> Iterator[tuple[SocketChannel, Socket
 
 def feature_batch(number: int, num_rows: int) -> FeatureBatch:
     rows = np.resize(np.arange(number, number + 251, dtype=np.uint8), (num_rows, 100))
-    counts = np.array([1, num_rows - 1], np.int32)
-    return FeatureBatch(np.array([number, number + 1]), np.array([0, 7]), counts, rows)
+    return FeatureBatch.of(uids=[number, number + 1], starts=[0, 7], counts=[1, num_rows - 1], rows=rows)
 
 
 def test_features_of_rounds_arrive_whole_through_the_ring_or_beside_it(
@@ -315,7 +314,7 @@ def test_a_round_is_not_carried_through_the_socket_while_the_ring_has_room(
     first, second, writer = near_channels
     for number in range(10):
         assert first.send(feature_batch(number, 50))
-        assert writer._written == number * RING_BYTES + 5000 + 2 * 20
+        assert writer._written == number * RING_BYTES + 5000 + 2 * 24
         first.send(Close(number))
         receive_until(second, closes(number))
         second.send(Need(1, 0, 1))

@@ -82,13 +82,13 @@ def proposals(draw: st.DrawFn) -> Proposals:
 @st.composite
 def feature_batches(draw: st.DrawFn) -> FeatureBatch:
     R = draw(st.integers(1, 4))
-    counts = draw(npst.arrays(np.int32, R, elements=st.integers(1, 5)))
+    counts = draw(columns_of(st.integers(1, 5), R))
     shape = st.tuples(st.just(int(counts.sum())), st.integers(1, 9))
-    return FeatureBatch(
-        draw(npst.arrays(np.int64, R, elements=uids)),
-        draw(npst.arrays(np.int64, R, elements=positions)),
-        counts,
-        draw(npst.arrays(np.uint8, shape)),
+    return FeatureBatch.of(
+        uids=draw(columns_of(uids, R)),
+        starts=draw(columns_of(positions, R)),
+        counts=counts,
+        rows=draw(npst.arrays(np.uint8, shape)),
     )
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_frame_is_read_as_something_valid_or_raises_a_channel_error(
         feed(small_decoder(), bytes(damaged))
 
 
-@given(drafts() | busy() | proposals(), st.data())
+@given(drafts() | busy() | proposals() | feature_batches(), st.data())
 @settings(deadline=None)
 def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_error(
     frame: Frame, data: st.DataObject
@@ -195,6 +195,11 @@ def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_er
         assert (decoded.anchors < 2**31).all()
         assert np.isfinite(decoded.temperatures).all()
         assert (decoded.numbers[:7] >= 0).all()
+    elif isinstance(decoded, FeatureBatch):
+        assert (decoded.uids >= 0).all()
+        assert ((decoded.starts >= 0) & (decoded.starts < 2**40)).all()
+        assert (decoded.counts >= 1).all()
+        assert sum(decoded.counts.tolist()) == len(decoded.rows)
     elif isinstance(decoded, Busy | Proposals):
         assert len(decoded.uids) == len(decoded.rounds)
         assert (decoded.uids >= 0).all()

@@ -23,6 +23,7 @@ from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig, parse_target_config
 from dspine_cluster.models.packing import pack_weights
 from dspine_cluster.models.target import TargetModel
+from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
@@ -291,10 +292,10 @@ class LoopHarness:
         if channel is not None:
             self.loop.drafters.connect("scripted", channel)
 
-    def submit(self, uid: int, request: GenerateRequest) -> None:
+    def submit(self, uid: int, request: GenerateRequest, timeline: Timeline | None = None) -> None:
         self.results[uid] = Result()
         grammar = None if request.grammar is None else asyncio.run(self.grammars.compile(request.grammar))
-        self.loop.submit(uid, request, grammar)
+        self.loop.submit(uid, request, grammar, timeline)
 
     def step(self) -> bool:
         """One step; a wait moves the clock. False when nothing is left that could happen."""

@@ -36,9 +36,10 @@ from tests.verifier.harness import (
     make_request,
     random_prompts,
     random_target,
+    time_passes,
 )
 from tests.verifier.real_drafter import DrivenChannel, drive, random_pair
-from tests.verifier.test_losslessness import GREEDY, SEEDED, RandomVerifyLength
+from tests.verifier.test_losslessness import GREEDY, SEEDED, RandomVerifyLength, dynamic
 
 Kind = Literal["dspine", "dflash"]
 KINDS: tuple[Kind, ...] = ("dspine", "dflash")
@@ -179,6 +180,26 @@ def test_the_miniature_s_greedy_output_is_plain_decoding_s(
     assert token_ids(drafted) == expected
     assert harness.loop.metrics.accepted_tokens_total > len(requests)
     assert not harness.loop.drafters.fallbacks
+
+
+def test_dynamic_decisions_of_both_kinds_leave_the_miniature_s_greedy_output_alone(
+    pair: MiniaturePair,
+    greedy_truth: tuple[list[GenerateRequest], list[list[int]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests, expected = (part[:100] for part in greedy_truth)
+    policy = dynamic(seed=4)
+    harness = pair.harness(drive(pair.drafter), policy)
+    time_passes(monkeypatch, harness, lambda num_tokens: 0.004 + 0.0002 * num_tokens)
+    assert token_ids(harness.generate(requests)) == expected
+    figures = policy.figures()
+    assert figures["draft_decisions_total{decision=draft}"] > len(requests)
+    assert figures["verify_stops_total{reason=price}"] > 0, "some blocks were cut for what they would cost"
+    verified, proposed = (
+        harness.loop.metrics.verified_tokens_total,
+        harness.loop.metrics.proposed_tokens_total,
+    )
+    assert 0 < verified < proposed
 
 
 def test_the_miniature_s_greedy_output_does_not_depend_on_the_verify_length(

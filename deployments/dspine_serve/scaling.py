@@ -1,0 +1,146 @@
+"""From what replicas tell Serve's controller to numbers of replicas. Nothing here waits for anything."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ray.serve._private.common import DeploymentID
+from ray.serve.config import AutoscalingContext
+
+from dspine_cluster.core.autoscaling import AutoscalerState, Decision, decide, decide_drafters
+from dspine_cluster.core.autoscaling_config import AutoscalingConfig
+from dspine_cluster.core.autoscaling_damping import Why
+from dspine_cluster.core.autoscaling_report import decode_drafter, decode_verifier
+from dspine_cluster.core.autoscaling_stats import Observation
+from dspine_serve.logs import log_like_serve
+from dspine_serve.scaling_config import Role, ScalingNote, merged_settings, read_note
+from dspine_serve.scaling_news import ScalingNews
+
+_logger = logging.getLogger(__name__)
+
+_PERIOD_S = 1.0
+"""Between decisions: replicas tell no more often."""
+
+Contexts = Mapping[DeploymentID, AutoscalingContext]
+
+
+class Scaler:
+    """Decides about the deployments that it is shown: verifiers, drafters, or both."""
+
+    def __init__(
+        self,
+        overrides: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+        news: ScalingNews | None = None,
+    ) -> None:
+        """`overrides` outdo the settings of the deployments.
+
+        Raises:
+            ConfigError: they are no settings.
+        """
+        merged_settings({}, overrides)
+        log_like_serve()
+        self._overrides = overrides
+        self._clock = clock
+        self._news = news or ScalingNews()
+        self._reports = Reports()
+        self._state = AutoscalerState()
+        self._settings: tuple[Mapping[str, Any], AutoscalingConfig] | None = None
+        self._decided_at_s: float | None = None
+        self._was_stale = False
+
+    def numbers(self, contexts: Contexts) -> dict[DeploymentID, int]:
+        """How many replicas the deployments are to have; nothing where nothing is decided now."""
+        now_s = self._clock()
+        if self._decided_at_s is not None and now_s - self._decided_at_s < _PERIOD_S:
+            return {}
+        self._decided_at_s = now_s
+        shown: dict[Role, AutoscalingContext] = {}
+        note: ScalingNote | None = None
+        for context in contexts.values():
+            found = read_note(context.config)
+            if found is not None:
+                shown[found.role], note = context, found
+        if note is None:
+            return {}
+        config = self._config(note.settings)
+        observation = self._observe(shown, now_s)
+        before = {
+            Role.VERIFIER: observation.target_verifiers,
+            Role.DRAFTER: observation.target_drafters,
+        }
+        decision = (decide if Role.VERIFIER in shown else decide_drafters)(observation, self._state, config)
+        self._state = decision.state
+        self._log(decision, before, shown)
+        after = {Role.VERIFIER: decision.verifiers, Role.DRAFTER: decision.drafters}
+        self._news.tell(note.model, shown, before, after, decision, config)
+        return {context.deployment_id: after[role] for role, context in shown.items()}
+
+    def _config(self, settings: Mapping[str, Any]) -> AutoscalingConfig:
+        if self._settings is None or self._settings[0] != settings:
+            self._settings = settings, merged_settings(settings, self._overrides)
+        return self._settings[1]
+
+    def _observe(self, shown: Mapping[Role, AutoscalingContext], now_s: float) -> Observation:
+        verifier, drafter = shown.get(Role.VERIFIER), shown.get(Role.DRAFTER)
+        reports = [(role, *report) for role, c in shown.items() for report in self._reports.read(c, now_s)]
+        verifiers = [
+            decode_verifier(name, v, age_s) for role, name, v, age_s in reports if role is Role.VERIFIER
+        ]
+        drafters = [
+            decode_drafter(name, v, age_s) for role, name, v, age_s in reports if role is Role.DRAFTER
+        ]
+        return Observation(
+            now_s=now_s,
+            target_verifiers=verifier.target_num_replicas if verifier else 0,
+            target_drafters=drafter.target_num_replicas if drafter else 0,
+            verifiers=[stats for stats in verifiers if stats is not None],
+            drafters=[stats for stats in drafters if stats is not None],
+        )
+
+    def _log(
+        self, decision: Decision, before: Mapping[Role, int], shown: Mapping[Role, AutoscalingContext]
+    ) -> None:
+        """Changes with their reasons; and once, when too little is known to change anything."""
+        is_stale = decision.drafters_why is Why.STALE
+        after = {Role.VERIFIER: decision.verifiers, Role.DRAFTER: decision.drafters}
+        is_change = any(after[role] != before[role] for role in shown)
+        if is_change or (is_stale and not self._was_stale):
+            _logger.info("Autoscaling: %s", decision.reason)
+        else:
+            _logger.debug("Autoscaling: %s", decision.reason)
+        self._was_stale = is_stale
+
+
+class Reports:
+    """What replicas have told last, and how long ago. Clocks of nodes may differ, so a report is as old as it has been
+    seen here, plus what it says of itself."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, float]] = {}
+        """Replica -> the time that its last report bears, and when that was seen first."""
+
+    def read(
+        self, context: AutoscalingContext, now_s: float
+    ) -> Iterator[tuple[str, dict[str, float], float]]:
+        """Replica id, figures and age of each replica that runs and has told any."""
+        latest: dict[str, tuple[float, dict[str, float]]] = {}
+        for name, by_replica in (context.raw_metrics or {}).items():
+            for replica_id, series in by_replica.items():
+                if not series:
+                    continue
+                at, key = series[-1].timestamp, replica_id.unique_id
+                told_at, values = latest.get(key, (at, {}))
+                if at > told_at:
+                    told_at, values = at, {}
+                if at == told_at:
+                    values[name] = series[-1].value
+                latest[key] = told_at, values
+        for key, (told_at, values) in latest.items():
+            seen = self._seen.get(key)
+            if seen is None or seen[0] != told_at:
+                seen = self._seen[key] = told_at, now_s
+            yield key, values, now_s - seen[1]
