@@ -6,12 +6,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
-<<<<<<< ours
-from dspine_cluster.core.block_survival import BlockSurvival, Verified
-from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
-=======
 from dspine_cluster.core.block_survival import BlockSurvival
->>>>>>> theirs
+from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration
