@@ -50,7 +50,7 @@ async def test_the_cache_is_bounded() -> None:
         ({"type": "grammar", "grammar": "root ::= x"}, '"x" is not defined'),
         ({"type": "nonsense"}, "nonsense"),
         (regex("[^\\x00-\\U0010ffff]"), "no output is possible"),
-        ({"type": "const_string", "value": "a" * (1 << 20)}, "too large"),
+        ({"type": "const_string", "value": "a" * (1 << 17)}, "too large"),
     ],
 )
 async def test_what_cannot_be_compiled_is_refused_by_cause(content: Format, cause: str) -> None:
