@@ -18,6 +18,7 @@ from ray.serve.context import _get_global_client
 
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
+from tests.otlp_receiver import Receiver, receiving
 
 ROOT = Path(__file__).parents[2]
 APP = "dspine"
@@ -30,6 +31,8 @@ class Application:
     url: str
     http: httpx.Client
     openai: openai.OpenAI
+    traces: Receiver
+    """Of requests whose clients trace them."""
 
     def stats(self, deployment: str) -> dict[str, float]:
         """Figures of a deployment's one replica."""
@@ -51,15 +54,20 @@ def application() -> Iterator[Application]:
     # "local": another Ray on this machine is not joined.
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    # However slow the machine, drafters are used.
-    args = AppArgs.model_validate(config["applications"][0]["args"] | {"drafting": {"verify": "fixed:15"}})
-    serve.run(build(args), name=APP, route_prefix="/")
     url = f"http://127.0.0.1:{port}"
     with (
+        receiving() as traces,
         httpx.Client(base_url=url, timeout=60) as http,
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client,
     ):
-        running = Application(url, http, client)
+        # However slow the machine, drafters are used.
+        more = {
+            "drafting": {"verify": "fixed:15"},
+            "tracing": {"endpoint": traces.endpoint, "sample_fraction": 0.0},
+        }
+        args = AppArgs.model_validate(config["applications"][0]["args"] | more)
+        serve.run(build(args), name=APP, route_prefix="/")
+        running = Application(url, http, client, traces)
         wait_until(lambda: running.stats("Verifier")["connected_drafters"] == 1)
         yield running
     serve.shutdown()

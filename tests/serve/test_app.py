@@ -96,6 +96,27 @@ def test_metrics_tell_of_ingress_verifier_and_drafter(application: Application) 
     wait_until(lambda: all(counted().get(f"dspine_{name}", 0.0) > 0 for name in told))
 
 
+def test_ingress_and_verifier_tell_of_a_request_in_its_client_s_trace(application: Application) -> None:
+    body = {"messages": [{"role": "user", "content": "What is 2 + 5?"}], "max_tokens": 16}
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    answer = application.http.post("/v1/chat/completions", json=body, headers=headers)
+    assert answer.status_code == 200
+    application.traces.wait_for(5)
+    parents = {span.span_id: span.name for span in application.traces.spans}
+    assert {span.trace_id for span in application.traces.spans} == {"a" * 32}
+    assert {span.name: parents.get(span.parent_id, span.parent_id) for span in application.traces.spans} == {
+        "POST /v1/chat/completions": "b" * 16,
+        "generate": "POST /v1/chat/completions",
+        "queue": "generate",
+        "prefill": "generate",
+        "decode": "generate",
+    }
+    call, decode = application.traces.only("generate"), application.traces.only("decode")
+    verifier = decode.resource["service.instance.id"]
+    assert call.attributes["dspine.verifier.id"] == decode.attributes["dspine.verifier.id"] == verifier
+    assert decode.attributes["gen_ai.usage.output_tokens"] == answer.json()["usage"]["completion_tokens"]
+
+
 def test_errors_of_the_served_application_have_openai_shape(application: Application) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         application.openai.completions.create(model="miniature", prompt="x", max_tokens=10**6)
