@@ -62,6 +62,8 @@ class StopConditions:
     stop_strings: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    shows_stop: bool = False
+    """The text has what ended it, too: the stop string, or the end token's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class GenerateRequest:
     where the verifier is not connected to it."""
     num_top_logprobs: int | None = None
     """Not None: give the log-probabilities of output tokens, and those of so many most likely tokens beside each."""
+    skip_special_tokens: bool = True
+    """Leave special tokens out of the text."""
     prompt_logprobs: bool = False
     """Give those of the prompt's tokens, too. It is then computed whole, whatever of it is cached."""
     traceparent: str = ""

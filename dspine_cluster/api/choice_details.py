@@ -19,6 +19,7 @@ class AnswerOptions:
     """What the answer to one request holds beside its text."""
 
     names: TokenNames
+    skip_special_tokens: bool = True
     num_choices: int = 1
     """Completions of each prompt."""
     include_usage: bool = False
@@ -45,6 +46,7 @@ class AnswerOptions:
         dspine = body.dspine or DspineOptions()
         return cls(
             names=TokenNames(token_bytes, as_ids=body.return_tokens_as_token_ids is True),
+            skip_special_tokens=body.skip_special_tokens is not False,
             num_choices=body.num_choices,
             include_usage=stream.include_usage,
             continuous_usage=stream.include_usage and stream.continuous_usage_stats,
@@ -65,8 +67,12 @@ class ChoiceDetails:
         self._tells = self._wants_outputs or options.stats
         self._outputs: list[RoundOutput] = []
         self._stats = DraftStats()
-        self._texts = TokenTexts(options.names.token_bytes)
-        self._splitter = TokenSplitter(options.names.token_bytes) if options.each_token else None
+        self._texts = self._new_texts()
+        self._splitter = TokenSplitter(self._new_texts()) if options.each_token else None
+
+    def _new_texts(self) -> TokenTexts:
+        skips = self._options.skip_special_tokens
+        return TokenTexts(self._options.names.token_bytes, skip_special_tokens=skips)
 
     def split(self, output: RoundOutput) -> Iterable[RoundOutput]:
         """What a round gave, in the parts that get events of their own, each to be pushed."""

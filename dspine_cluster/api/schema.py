@@ -148,6 +148,10 @@ class SamplingOptions(RequestModel):
     stop_token_ids: TokenIds | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    """The text has what ended it, too: the stop string, or the end token's text."""
+    skip_special_tokens: bool | None = None
+    """False: special tokens show in the text."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dspine_cluster.api.token_texts import TokenTexts
-from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import Logprobs, RoundOutput, Usage
 
 
@@ -14,8 +13,9 @@ class TokenSplitter:
     """Of one completion. The parts join to what the rounds gave. Each token has its own text as far as the round gave
     it; what was held back comes with a token of a later round."""
 
-    def __init__(self, token_bytes: TokenBytes) -> None:
-        self._texts = TokenTexts(token_bytes)
+    def __init__(self, texts: TokenTexts) -> None:
+        """`texts` makes the texts as the verifier does."""
+        self._texts = texts
         self._num_chars = 0
         """Of the tokens so far; what was given of them may be less."""
         self._num_given = 0

@@ -49,6 +49,7 @@ def generate_requests(
                     cache_salt=body.cache_salt or "",
                     grammar=grammar,
                     num_top_logprobs=body.num_top_logprobs,
+                    skip_special_tokens=body.skip_special_tokens is not False,
                     prompt_logprobs=_asks_for_prompt_logprobs(body),
                 )
             )
@@ -93,6 +94,7 @@ def _stop_conditions(
         stop_strings=_stop_strings(body, limits),
         stop_token_ids=_stop_token_ids(body, limits),
         ignore_eos=body.ignore_eos or False,
+        shows_stop=body.include_stop_str_in_output or False,
     )
 
 

@@ -40,9 +40,9 @@ class Committed:
         )
 
     def _detokenize(self, detokenizer: Detokenizer) -> str:
-        """The token that ends a request does not show."""
+        """The token that ends a request does not show unless that is asked for."""
         shown: Sequence[int] = self.token_ids
-        if self.finish_reason is FinishReason.STOP:
+        if self.finish_reason is FinishReason.STOP and not detokenizer.shows_stop:
             shown = shown[:-1]
         text = detokenizer.push(shown).text
         return text if self.finish_reason is None else text + detokenizer.flush()

@@ -97,7 +97,8 @@ class Committing:
         )
         if not detokenizer.may_stop:
             return tokens[:num_kept], reason, detokenizer
-        pushed = detokenizer.push(tokens[: num_kept - 1 if reason is FinishReason.STOP else num_kept])
+        hides_end = reason is FinishReason.STOP and not detokenizer.shows_stop
+        pushed = detokenizer.push(tokens[: num_kept - hides_end])
         if pushed.stopped:
             num_kept, reason = pushed.num_tokens_kept, FinishReason.STOP
         text = pushed.text if reason is None else pushed.text + detokenizer.flush()

@@ -17,7 +17,7 @@ class Pushed:
     """What pushing tokens gave."""
 
     text: str
-    """Text that became certain. It ends before the stop string if there is one."""
+    """Text that became certain. It ends before the stop string if there is one, or with it where that shows."""
     num_tokens_kept: int
     """Of the pushed tokens, those up to the one that completed a stop string; without one, all."""
     stopped: bool
@@ -26,9 +26,10 @@ class Pushed:
 class Detokenizer:
     """The text of one request's output, incrementally.
 
-    All texts returned, joined, are the decoding of all tokens kept, cut before the first stop string, however the
-    tokens are split over calls. Of several stop strings the one that is complete first counts, the longest of
-    those complete at the same character. Bytes that are not UTF-8 become U+FFFD as in the tokenizer's own decoding.
+    All texts returned, joined, are the decoding of all tokens kept, cut before the first stop string, or behind it
+    where it shows, however the tokens are split over calls. Of several stop strings the one that is complete first
+    counts, the longest of those complete at the same character. Bytes that are not UTF-8 become U+FFFD as in the
+    tokenizer's own decoding.
 
     A token that ends the request by its id and shall not show, such as an EOS that is not special, is not pushed.
     """
@@ -40,6 +41,7 @@ class Detokenizer:
         *,
         min_tokens: int = 0,
         skip_special_tokens: bool = True,
+        shows_stop: bool = False,
     ) -> None:
         """The text of the first `min_tokens` tokens is not searched for stop strings."""
         assert all(stop_strings), "a stop string is not empty"
@@ -47,6 +49,7 @@ class Detokenizer:
         self._stop_strings = stop_strings
         self._num_unsearched = min_tokens
         self._skip_special_tokens = skip_special_tokens
+        self.shows_stop = shows_stop
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
         self._stopped = False
@@ -95,7 +98,8 @@ class Detokenizer:
         ]
         if ends:
             self._stopped = True
-            released, self._held = self._held[: min(ends)[1]], ""
+            end, start = min(ends)
+            released, self._held = self._held[: end if self.shows_stop else start], ""
             return released
         num_certain = len(self._held) - self._num_held_back()
         released, self._held = self._held[:num_certain], self._held[num_certain:]

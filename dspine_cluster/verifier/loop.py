@@ -109,7 +109,11 @@ class VerifierLoop:
         root = verifier_root(self._target_fingerprint, self._config.dtype, request.cache_salt)
         session = Session(uid, request, next(self._arrivals), root)
         detokenizer = Detokenizer(
-            self._token_bytes, request.stop.stop_strings, min_tokens=request.stop.min_tokens
+            self._token_bytes,
+            request.stop.stop_strings,
+            min_tokens=request.stop.min_tokens,
+            skip_special_tokens=request.skip_special_tokens,
+            shows_stop=request.stop.shows_stop,
         )
         # What the forced tokens made certain has been delivered already; what they left open is still held.
         if detokenizer.push(request.forced_output_ids).stopped:

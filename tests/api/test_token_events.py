@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.api.token_events import TokenSplitter
+from dspine_cluster.api.token_texts import TokenTexts
 from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
 from tests.api.conftest import Api
 from tests.api.fakes import NAMES, byte_tokenizer
@@ -45,7 +46,7 @@ def rounds_of(text: str, lengths: Sequence[int]) -> list[RoundOutput]:
 
 @given(TEXTS, st.lists(st.integers(0, 5), max_size=8))
 def test_parts_have_a_token_each_and_join_to_the_rounds(text: str, lengths: list[int]) -> None:
-    splitter = TokenSplitter(NAMES.token_bytes)
+    splitter = TokenSplitter(TokenTexts(NAMES.token_bytes))
     given_text = ""
     for output in rounds_of(text, lengths):
         parts = list(splitter.split(output))
@@ -67,7 +68,7 @@ def test_parts_have_a_token_each_and_join_to_the_rounds(text: str, lengths: list
 
 def test_each_token_comes_with_its_own_text() -> None:
     token_ids = tuple(byte_tokenizer().encode("aéb"))
-    parts = TokenSplitter(NAMES.token_bytes).split(RoundOutput(token_ids, "aéb"))
+    parts = TokenSplitter(TokenTexts(NAMES.token_bytes)).split(RoundOutput(token_ids, "aéb"))
     assert [part.text for part in parts] == ["a", "", "é", "b"]
 
 

@@ -31,6 +31,14 @@ def test_defaults_are_those_of_openai() -> None:
     assert request.stop.stop_strings == ()
 
 
+def test_what_shows_of_ends_and_special_tokens_is_the_client_s_choice() -> None:
+    [request] = generate_requests(chat(), "id", [PROMPT], LIMITS)
+    assert (request.stop.shows_stop, request.skip_special_tokens) == (False, True)
+    shown = chat(include_stop_str_in_output=True, skip_special_tokens=False)
+    [request] = generate_requests(shown, "id", [PROMPT], LIMITS)
+    assert (request.stop.shows_stop, request.skip_special_tokens) == (True, False)
+
+
 def test_a_chat_may_fill_what_is_left_of_the_context() -> None:
     [request] = generate_requests(chat(), "id", [PROMPT], LIMITS)
     assert request.stop.max_tokens == 90

@@ -56,23 +56,25 @@ def _run(detokenizer: Detokenizer, pieces: list[list[int]]) -> tuple[str, int, b
     return text + detokenizer.flush(), num_kept, False
 
 
-def _cut_at_first_stop(text: str, stops: list[str]) -> str:
-    """Read character by character until a stop string is complete; cut the longest that is."""
+def _cut_at_first_stop(text: str, stops: list[str], shows_stop: bool) -> str:
+    """Read character by character until a stop string is complete; cut the longest that is, or what follows it."""
     for end in range(len(text) + 1):
         complete = [stop for stop in stops if text[:end].endswith(stop)]
         if complete:
-            return text[: end - max(map(len, complete))]
+            return text[: end if shows_stop else end - max(map(len, complete))]
     return text
 
 
-@given(tokens_strategy, st.lists(st.integers(1, 40)), stops_strategy, st.booleans())
+@given(tokens_strategy, st.lists(st.integers(1, 40)), stops_strategy, st.booleans(), st.booleans())
 def test_any_split_gives_the_decoding_of_the_whole_cut_at_the_first_stop(
-    tokens: list[int], cuts: list[int], stops: list[str], skip_special_tokens: bool
+    tokens: list[int], cuts: list[int], stops: list[str], skip_special_tokens: bool, shows_stop: bool
 ) -> None:
-    detokenizer = Detokenizer(TOKEN_BYTES, tuple(stops), skip_special_tokens=skip_special_tokens)
+    detokenizer = Detokenizer(
+        TOKEN_BYTES, tuple(stops), skip_special_tokens=skip_special_tokens, shows_stop=shows_stop
+    )
     text, _, _ = _run(detokenizer, _split(tokens, cuts))
     whole = TOKENIZER.decode(tokens, skip_special_tokens=skip_special_tokens)
-    assert text == _cut_at_first_stop(whole, stops)
+    assert text == _cut_at_first_stop(whole, stops, shows_stop)
 
 
 @given(tokens_strategy, st.lists(st.integers(1, 40)), stops_strategy)
