@@ -66,6 +66,9 @@ class EngineConfig:
     checkpoint_bytes: int | None = None
     """Host memory for saved recurrent states, from which requests to a hybrid target resume; None takes a tenth of
     what is free."""
+    paced_by: str | None = None
+    """For trials of a fleet where there is room for few replicas: a YAML file with the times that passes and drafts
+    take at least, by the keys of `core/cost_model.py`. None: they take what they take."""
 
     def __post_init__(self) -> None:
         require(
@@ -195,6 +198,8 @@ class DrafterServiceConfig:
     max_batch_blocks: int = 64
     max_queued_blocks: int = 256
     """Blocks that wait to be drafted; more are answered with `busy`."""
+    paced_by: str | None = None
+    """See `EngineConfig`."""
     stall_s: float = 60.0
     """Seconds without progress after which the replica counts as unhealthy."""
 

@@ -53,6 +53,7 @@ def drafter_config(config: VerifierConfig, endpoint: str) -> DrafterServiceConfi
         dtype=config.engine.dtype,
         device=config.engine.device,
         max_context_tokens=config.engine.max_model_len_tokens,
+        paced_by=config.engine.paced_by,
         pool_tokens=config.engine.pool_tokens,
     )
 

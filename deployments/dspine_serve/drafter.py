@@ -48,6 +48,7 @@ class DrafterConfig:
             max_context_tokens=self.args.max_context_tokens or self.engine.max_model_len_tokens,
             pool_tokens=self.args.pool_tokens,
             memory_fraction=self.args.memory_fraction,
+            paced_by=self.engine.paced_by,
         )
 
 

@@ -15,6 +15,7 @@ from dspine_cluster.drafter.context_rows import DraftPages
 from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import can_record
+from dspine_cluster.engine.pace import Pace
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
 from dspine_cluster.models.packed_drafter import PackedDrafter
@@ -63,8 +64,12 @@ class Drafts:
 class DraftRunner:
     """A drafter and its context pool. For one thread."""
 
-    def __init__(self, drafter: Drafter, num_pages: int, *, random_seed: int) -> None:
-        """`random_seed` starts the noise of requests that have no seed of their own."""
+    def __init__(
+        self, drafter: Drafter, num_pages: int, *, random_seed: int, pace: Pace | None = None
+    ) -> None:
+        """`random_seed` starts the noise of requests that have no seed of their own. Drafts take as long as `pace`
+        says at least."""
+        self._pace = pace
         self.config = drafter.config
         self._drafter = drafter
         self._dtype, self._device = drafter.lm_head.dtype, drafter.lm_head.device
@@ -122,6 +127,12 @@ class DraftRunner:
     @torch.inference_mode()
     def draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
         """Draft all blocks in one batch, each with its context."""
+        if self._pace is None:
+            return self._draft(asks, contexts)
+        with self._pace.drafting(len(asks)):
+            return self._draft(asks, contexts)
+
+    def _draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
         has_seed = asks.has_seed != 0
         sampling = DraftSampling(
             temperature=torch.from_numpy(asks.temperatures.astype(np.float32)).to(self._device),

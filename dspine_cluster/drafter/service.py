@@ -19,6 +19,7 @@ from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.memory import free_bytes
+from dspine_cluster.engine.pace import read_pace
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.models.drafter import Drafter
 from dspine_cluster.transport.messages import Hello
@@ -39,7 +40,12 @@ class DrafterService:
         """
         self.hello = hello
         self._config = config
-        runner = DraftRunner(drafter, num_pool_pages(config, drafter), random_seed=secrets.randbits(63))
+        runner = DraftRunner(
+            drafter,
+            num_pool_pages(config, drafter),
+            random_seed=secrets.randbits(63),
+            pace=read_pace(config.paced_by),
+        )
         runner.warm_up()
         self._loop = DrafterLoop(
             runner,

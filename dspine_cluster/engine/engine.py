@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.page_pool import extend_slots
 from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
+from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
@@ -34,13 +35,16 @@ class Engine:
         feature_size: int = 0,
         graph_buckets: GraphBuckets | None = None,
         followers: Followers | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """`projector` maps taps `[n, len(tapped_layers) * hidden_size]` to features `[n, feature_size]`; without one
         no features are kept. Passes over blocks alone are padded to `graph_buckets`, and on GPUs recorded. `followers`
-        hold the rest of a target that is split over ranks, and have pools of the same sizes."""
+        hold the rest of a target that is split over ranks, and have pools of the same sizes. `pace` says how
+        long passes take at least."""
         weight = target.embedding_weight
         self.target = target
         self.followers = followers
+        self._pace = pace
         self.num_pages = num_pages
         self._projector = projector
         self._tapped_layers = tuple(tapped_layers) if projector is not None else ()
@@ -65,6 +69,12 @@ class Engine:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
             EngineStoppedError, RuntimeError: a rank is lost.
         """
+        if self._pace is None:
+            return self._forward(blocks, chunks)
+        with self._pace.passing((*blocks, *chunks)):
+            return self._forward(blocks, chunks)
+
+    def _forward(self, blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
         if self.followers is not None:
             num_pending = self.state_pool.num_pending[[block.state_slot for block in blocks]]
             self.followers.run(blocks, chunks, num_pending.tolist())

@@ -8,10 +8,10 @@ from itertools import count
 from math import inf
 from random import Random
 
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.page_hash import page_keys
 from dspine_cluster.core.placement_score import PlacementConfig
 from dspine_cluster.sim.conversations import Turn, prompt_of, text_after
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.routing import JointPlacement, PowerOfTwo, RoundRobin, Router, StickyHash
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.sim.verifier import ROOT, Job, SimulatedVerifier, VerifierLimits

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.errors import ConfigError
-from dspine_cluster.sim.cost_model import CostModel
 
 
 def read_costs(path: Path, model: str = "27b") -> CostModel:

@@ -11,8 +11,8 @@ from itertools import count
 
 from dspine_cluster.core.autoscaling_stats import VerifierStats
 from dspine_cluster.core.cluster_records import ReplicaLoad
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.page_hash import PageKey
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.drafters import SimulatedDrafter
 from dspine_cluster.sim.prefix_store import PrefixStore
 from dspine_cluster.sim.replica import Work

@@ -9,6 +9,7 @@ from dspine_cluster.config import parse_verify
 from dspine_cluster.core.autoscaling_stats import VerifierStats
 from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead
 from dspine_cluster.core.cluster_records import ReplicaLoad
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.page_hash import PageKey, page_keys
 from dspine_cluster.core.session import Session
@@ -21,7 +22,6 @@ from dspine_cluster.core.verify_length import (
     PassLoad,
     VerifyLengthPolicy,
 )
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.drafters import SimulatedDrafter
 from dspine_cluster.sim.replica import Work
 from dspine_cluster.sim.replica_figures import ReplicaFigures

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from dspine_cluster.config import parse_verify
 from dspine_cluster.core.autoscaling_stats import RoundCurve
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.verify_walk import RoundPrice, choose_lengths
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.verifier import VerifierLimits
 
 _CURVE_POINTS = (1, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256)

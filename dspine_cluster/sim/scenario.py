@@ -11,9 +11,9 @@ from pydantic import ConfigDict
 
 from dspine_cluster.config import STRICT, parse_config, parse_verify
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.sim.cost_fit import read_costs
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.verifier import VerifierLimits
 
 

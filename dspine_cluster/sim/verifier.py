@@ -11,12 +11,12 @@ from typing import Protocol
 from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
 from dspine_cluster.core.cache_lifetime import CacheLifetime
 from dspine_cluster.core.cluster_records import ReplicaLoad
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.page_hash import verifier_root
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.prefix_cache import PrefixCache
 from dspine_cluster.core.prefix_index import PrefixIndex
 from dspine_cluster.core.session import Phase, Session
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.types import PAGE_TOKENS, GenerateRequest
 

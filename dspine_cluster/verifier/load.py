@@ -17,6 +17,7 @@ from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPol
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
+from dspine_cluster.engine.pace import read_pace
 from dspine_cluster.engine.ranks.followers import Followers
 from dspine_cluster.engine.ranks.orders import PoolOrder
 from dspine_cluster.errors import ConfigError
@@ -78,6 +79,7 @@ def _load_engine(
     num_ranks = config.tensor_parallel
     feature_size = drafter.hidden_size if drafter else 0
     followers = None
+    pace = read_pace(config.paced_by)
     with ExitStack() as on_failure:
         if num_ranks > 1:
             shard_config(read_target_config(folder), num_ranks)  # before processes start that would refuse it
@@ -108,6 +110,7 @@ def _load_engine(
             feature_size=feature_size,
             graph_buckets=order.graph_buckets,
             followers=followers,
+            pace=pace,
         )
         on_failure.pop_all()
     return engine

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.sim.cost_fit import fit_costs, read_costs
-from dspine_cluster.sim.cost_model import CostModel
 
 TRUE = CostModel(weights_s=0.02, token_s=1e-4, state_s=5e-5, draft_s=0.003, draft_request_s=1e-4)
 

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.rounds import DraftRows, RoundCosts, RoundsReport, Row, SimulatedRounds
 
 NUM_PROPOSALS = 15

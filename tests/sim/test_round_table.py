@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dspine_cluster.sim.cost_model import CostModel
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.sim.round_table import RoundTable
 from dspine_cluster.sim.verifier import VerifierLimits
 

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
     Blocks,
@@ -13,7 +14,6 @@ from dspine_cluster.core.verify_length import (
     PassLoad,
     VerifyLengthPolicy,
 )
-from dspine_cluster.sim.cost_model import CostModel
 from dspine_cluster.sim.rounds import Row, SimulatedRounds
 
 COSTS = CostModel()

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dspine_cluster.sim.cost_model import CostModel
+from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.sim.verifier import Job, SimulatedVerifier, VerifierLimits
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions

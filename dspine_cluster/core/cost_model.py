@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from dspine_cluster.core.batch_planner import BatchPlan
 
@@ -11,6 +13,8 @@ from dspine_cluster.core.batch_planner import BatchPlan
 class CostModel:
     """A roofline with one term a resource. The defaults are floors of a 27 B hybrid target and its drafter on one H200:
     weights, K/V and recurrent states at 4.3 TB/s, arithmetic at 790 TFLOP/s."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
 
     weights_s: float = 0.0125
     """One pass over the target's weights."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dspine_cluster.sim.cost_model import CostModel
+from dspine_cluster.core.cost_model import CostModel
 
 COSTS = CostModel()
 

@@ -1,0 +1,69 @@
+"""Steps that take as long as a cost model says, on machines that would be faster: for trying out what many replicas do
+together where there is room for few."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from dspine_cluster.config import parse_config
+from dspine_cluster.core.cost_model import CostModel
+from dspine_cluster.engine.batch import Segment
+from dspine_cluster.errors import ConfigError
+
+
+class Pace:
+    """Sleeps what is left of a step's time. For one thread."""
+
+    def __init__(
+        self,
+        costs: CostModel,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._costs = costs
+        self._clock = clock
+        self._sleep = sleep
+
+    @contextmanager
+    def passing(self, segments: Sequence[Segment]) -> Iterator[None]:
+        """A pass of the segments takes place within."""
+        num_tokens = sum(len(segment.tokens) for segment in segments)
+        num_kv_tokens = sum(segment.start + len(segment.tokens) for segment in segments)
+        with self._lasting(self._costs.pass_s(len(segments), num_tokens, num_kv_tokens)):
+            yield
+
+    @contextmanager
+    def drafting(self, num_blocks: int) -> Iterator[None]:
+        """So many blocks are drafted within."""
+        with self._lasting(self._costs.drafts_s(num_blocks)):
+            yield
+
+    @contextmanager
+    def _lasting(self, seconds: float) -> Iterator[None]:
+        ends_s = self._clock() + seconds
+        yield
+        left_s = ends_s - self._clock()
+        if left_s > 0:
+            self._sleep(left_s)
+
+
+def read_pace(path: str | None) -> Pace | None:
+    """The pace of a YAML file with the keys of `CostModel`; None without a file.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown or of the wrong type.
+    """
+    if path is None:
+        return None
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the step times in {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must be a mapping of keys to seconds")
+    return Pace(parse_config(CostModel, values))
