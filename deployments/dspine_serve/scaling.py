@@ -15,6 +15,7 @@ from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.autoscaling_damping import Why
 from dspine_cluster.core.autoscaling_report import decode_drafter, decode_verifier
 from dspine_cluster.core.autoscaling_stats import Observation
+from dspine_serve.leaving import Leaving
 from dspine_serve.logs import log_like_serve
 from dspine_serve.scaling_config import Role, ScalingNote, merged_settings, read_note
 from dspine_serve.scaling_news import ScalingNews
@@ -47,6 +48,7 @@ class Scaler:
         self._clock = clock
         self._news = news or ScalingNews()
         self._reports = Reports()
+        self._leaving = Leaving()
         self._state = AutoscalerState()
         self._settings: tuple[Mapping[str, Any], AutoscalingConfig] | None = None
         self._decided_at_s: float | None = None
@@ -93,11 +95,12 @@ class Scaler:
         drafters = [
             decode_drafter(name, v, age_s) for role, name, v, age_s in reports if role is Role.DRAFTER
         ]
+        known = [stats for stats in verifiers if stats is not None]
         return Observation(
             now_s=now_s,
             target_verifiers=verifier.target_num_replicas if verifier else 0,
             target_drafters=drafter.target_num_replicas if drafter else 0,
-            verifiers=[stats for stats in verifiers if stats is not None],
+            verifiers=[*known, *self._leaving.update(known, now_s)],
             drafters=[stats for stats in drafters if stats is not None],
         )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -121,6 +122,28 @@ def test_changes_are_logged_with_their_reasons(logged: pytest.LogCaptureFixture)
     [message] = [record.message for record in logged.records]
     assert "verifiers 2 -> 4" in message
     assert "acceptance length 2.00" in message
+
+
+def test_what_draining_verifiers_still_have_is_no_fall_in_demand(logged: pytest.LogCaptureFixture) -> None:
+    application = Application()
+    application.run(60, 4000)
+    assert application.numbers[0] == 4
+    logged.clear()
+    application.counts[Role.VERIFIER] = 3
+    application.run(1, 3000)
+    [asked] = re.findall(r"(\d+) tokens/s ahead", logged.text)
+    assert int(asked) > 3950
+
+
+def test_numbers_stay_while_no_verifier_tells_anything() -> None:
+    application = Application()
+    application.run(60, 4000)
+    before = application.numbers
+    contexts = application.contexts(0, 4.0, 0.3)
+    contexts[IDS[Role.VERIFIER]] = context(Role.VERIFIER, {}, 1.0, target=before[0])
+    for _ in range(200):
+        application.now_s += 1.0
+        assert application.scaler.numbers(contexts)[IDS[Role.VERIFIER]] == before[0]
 
 
 def test_nothing_is_decided_between_two_periods() -> None:
