@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import Blocks, Outcomes
 
-Acceptance = tuple[int, Sequence[int], int, float]
-"""Of a block that was verified: (uid, cells of its proposals up to the first that was rejected, how many were accepted,
-how many of them were predicted to be)"""
+Acceptance = tuple[int, int, int, float]
+"""Of a block that was verified: (uid, its proposals up to the first that was rejected, how many were accepted, how many
+of them were predicted to be)"""
 
 _NO_BLOCKS = Blocks((), (), (), ())
 
@@ -23,6 +23,7 @@ class BlockSurvival:
         """Blocks of the pass that have proposals."""
         self._models = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
         self._blocks = _NO_BLOCKS
+        self._tried: dict[bool, list[tuple[Sequence[int], int]]] = {True: [], False: []}
 
     def begin(self, blocks: Blocks) -> None:
         """A pass of these is about to run."""
@@ -41,29 +42,33 @@ class BlockSurvival:
         return self._models[self._blocks.is_greedy[0]].expected
 
     def acceptances(self, outcomes: Outcomes) -> list[Acceptance]:
-        """What the target made of the blocks that were verified."""
+        """What the target made of the blocks that were verified. To be learnt from when all is decided that goes by
+        what was known before."""
+        if not any(outcomes.num_verified):
+            return []
         blocks = self._blocks
         cells, is_greedy = blocks.cells, blocks.is_greedy
+        if outcomes.uids != blocks.uids:
+            row_of = {uid: row for row, uid in enumerate(blocks.uids)}
+            rows = [row_of[uid] for uid in outcomes.uids]
+            cells, is_greedy = [cells[row] for row in rows], [is_greedy[row] for row in rows]
         rate_of = {key: model.rates.__getitem__ for key, model in self._models.items()}
-        row_of = {uid: row for row, uid in enumerate(blocks.uids)}
         found = []
-        for uid, num_verified, num_accepted in zip(
-            outcomes.uids, outcomes.num_verified, outcomes.num_accepted, strict=True
+        for uid, num_verified, num_accepted, own_cells, key in zip(
+            outcomes.uids, outcomes.num_verified, outcomes.num_accepted, cells, is_greedy, strict=True
         ):
             if num_verified:
-                row = row_of[uid]
-                tried = cells[row][: num_accepted + 1 if num_accepted < num_verified else num_verified]
-                predicted = sum(map(rate_of[is_greedy[row]], tried))
-                found.append((uid, tried, num_accepted, predicted))
+                num_tried = num_accepted + 1 if num_accepted < num_verified else num_verified
+                tried = own_cells[:num_tried]
+                found.append((uid, num_tried, num_accepted, sum(map(rate_of[key], tried))))
+                self._tried[key].append((tried, num_accepted))
         return found
 
-    def learn(self, acceptances: Sequence[Acceptance]) -> None:
-        """The pass has ended, and all is decided that goes by what was known before."""
-        is_greedy = dict(zip(self._blocks.uids, self._blocks.is_greedy, strict=True))
+    def learn(self) -> None:
+        """The pass has ended."""
         for key, model in self._models.items():
-            model.note(
-                [(tried, accepted) for uid, tried, accepted, _ in acceptances if is_greedy[uid] == key]
-            )
+            model.note(self._tried[key])
+            self._tried[key].clear()
         self._blocks, self.num_drafted = _NO_BLOCKS, 0
 
     def curves(self, first: int, most: int) -> Iterator[tuple[int, list[float]]]:

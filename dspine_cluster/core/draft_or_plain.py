@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf, log
 
@@ -75,6 +75,7 @@ class DraftOrPlain:
         self._settings = settings
         self._fade = 1.0 - 1.0 / settings.memory_blocks
         self._records: dict[int, _Record] = {}
+        self._num_drafting = 0  # of them
         self._recent: deque[Curve] = deque(maxlen=_MAX_CURVES)  # of all requests
         self._round = 0
         self._drafts_newcomers = True
@@ -90,8 +91,8 @@ class DraftOrPlain:
 
     @property
     def num_drafting(self) -> int:
-        # Copied in one go: it may be asked from another thread.
-        return sum(record.is_drafting for record in list(self._records.values()))
+        """May be asked from another thread."""
+        return self._num_drafting
 
     @property
     def drafts_newcomers(self) -> bool:
@@ -114,25 +115,28 @@ class DraftOrPlain:
 
     def join(self, *uids: int) -> None:
         """Know requests; harmless when they are known."""
-        for uid in uids:
-            if uid not in self._records:
-                self._records[uid] = _Record(self._drafts_newcomers)
-                self._newcomers.append(uid)
+        new = [uid for uid in uids if uid not in self._records]
+        self._records.update((uid, _Record(self._drafts_newcomers)) for uid in new)
+        self._newcomers += new
+        self._num_drafting += len(new) * self._drafts_newcomers
 
     def is_drafting(self, uid: int) -> bool:
         return self._records[uid].is_drafting
 
     def forget(self, uid: int) -> None:
-        self._records.pop(uid, None)
+        record = self._records.pop(uid, None)
+        self._num_drafting -= record is not None and record.is_drafting
 
-    def note(self, uid: int, *, num_trials: int, num_accepted: int, predicted: float) -> None:
-        """What came of a request's verified positions up to the first rejection, and how many of these were
-        predicted to be accepted."""
-        record = self._records.get(uid)
-        if record is not None:
-            record.accepted = record.accepted * self._fade + num_accepted
-            record.predicted = record.predicted * self._fade + predicted
-            record.trials = record.trials * self._fade + num_trials
+    def note(self, acceptances: Iterable[tuple[int, int, int, float]]) -> None:
+        """Of requests: (uid, verified positions up to the first rejection, how many were accepted, how many of these
+        were predicted to be)."""
+        fade, find = self._fade, self._records.get
+        for uid, num_trials, num_accepted, predicted in acceptances:
+            record = find(uid)
+            if record is not None:
+                record.accepted = record.accepted * fade + num_accepted
+                record.predicted = record.predicted * fade + predicted
+                record.trials = record.trials * fade + num_trials
 
     def note_curve(self, uid: int, curve: Curve) -> None:
         """The survivals of all that was drafted for a request, verified or not. Few requests are remembered better."""
@@ -174,6 +178,7 @@ class DraftOrPlain:
         self._drafts_newcomers = self._rate(histogram, curve_of, draft_s_of) > without
         for record in newcomers:
             record.is_drafting = self._drafts_newcomers
+        self._count_drafting()
 
     def decide(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Compare drafting for the most promising requests, as many as it may be, with what is done now.
@@ -226,12 +231,16 @@ class DraftOrPlain:
         for record in switched:
             record.is_drafting = not record.is_drafting
             record.switched_round = self._round
+        self._count_drafting()
         self.num_switches += len(switched)
         since = (self._round - last_round) / self._rest_rounds if last_round else inf
         factor = 2.0 if since < _HASTY_RESTS else 0.5 if since > 4 * _HASTY_RESTS else 1.0
         self._rest_rounds = int(
             min(max(self._rest_rounds * factor, settings.min_rounds), settings.max_rounds)
         )
+
+    def _count_drafting(self) -> None:
+        self._num_drafting = sum([record.is_drafting for record in self._records.values()])
 
     def _promise(self, record: _Record, number: int) -> list[Curve]:
         """Survivals to expect of the request's next block: of its last ones, or of anybody's if these are too old.

@@ -102,7 +102,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             self._exploration.begin(self._random.choice(uids))
             self._figures[_FULL_TRIALS] += 1
         explorer = self._exploration.uid
-        drafted = {uid for uid in uids if uid == explorer or self.draft_or_plain.is_drafting(uid)}
+        drafted = set(uids)
+        if self.draft_or_plain.num_drafting < self.draft_or_plain.num_requests:
+            is_drafting = self.draft_or_plain.is_drafting
+            drafted = {uid for uid in uids if uid == explorer or is_drafting(uid)}
         self._figures[_DRAFTED] += len(drafted)
         self._figures[_PLAIN] += len(uids) - len(drafted)
         return drafted
@@ -143,16 +146,12 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
-        acceptances = self._survival.acceptances(outcomes)
-        for uid, tried, num_accepted, predicted in acceptances:
-            self.draft_or_plain.note(
-                uid, num_trials=len(tried), num_accepted=num_accepted, predicted=predicted
-            )
+        self.draft_or_plain.note(self._survival.acceptances(outcomes))
         if self._exploration.uid in outcomes.uids:
             self._end_exploration(outcomes, num_tokens)
         for uid, curve in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
             self.draft_or_plain.note_curve(uid, curve)
-        self._survival.learn(acceptances)
+        self._survival.learn()
         self.draft_or_plain.end_pass()
 
     def forget(self, uid: int) -> None:

@@ -53,10 +53,10 @@ class CostCurve:
     def edges(self, first: int, last: int) -> Iterator[int]:
         """Token counts above `first` and up to `last` that are the best of their kind: full buckets, and where the
         slope changes."""
-        last_bucket = self.buckets[-1] if self.buckets else 0
-        for edge in (*self.buckets, *(start for start in self.starts if start > last_bucket)):
-            if first < edge < last:
-                yield edge
+        buckets, starts = self.buckets, self.starts
+        last_bucket = buckets[-1] if buckets else 0
+        yield from buckets[bisect_right(buckets, first) : bisect_left(buckets, last)]
+        yield from starts[bisect_right(starts, max(first, last_bucket)) : bisect_left(starts, last)]
         if last > first:
             yield last
 

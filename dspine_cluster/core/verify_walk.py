@@ -100,9 +100,10 @@ def choose_lengths(
         for position in range(lengths[block]):
             survival *= rates[block][cells[block][position]]
             gain += survival
+    rows = list(zip(num_proposals, cells, rates, strict=True))
     heap = [
-        (-rates[block][cells[block][0]], block)
-        for block, count in enumerate(num_proposals)
+        (-own_rates[own_cells[0]], block)
+        for block, (count, own_cells, own_rates) in enumerate(rows)
         if count and block not in in_full
     ]
     heapify(heap)
@@ -114,24 +115,27 @@ def choose_lengths(
     while heap and num_tokens < end:
         if num_tokens < even_until:
             longer, stop = time + token_s, min(even_until, end)
+            free_until = promised_until if token_s else stop
         else:
             longer, stop = max(time, price.base_s + price.curve.seconds(num_tokens + 1)), num_tokens + 1
             even_until, token_s = price.curve.stretch(num_tokens + 1)
+            free_until = promised_until
         while heap and num_tokens < stop:
             negated, block = heap[0]
-            if num_tokens >= promised_until and -negated * time < gain * (longer - time):
+            if num_tokens >= free_until and -negated * time < gain * (longer - time):
                 promised = _worth_crossing(
                     heap, lengths, num_proposals, expected, price, gain, time, num_tokens, end
                 )
                 if not promised:
                     return Walk(lengths, gain, time, Stop.PRICE)
-                promised_until = num_tokens + promised
+                free_until = promised_until = num_tokens + promised
             gain -= negated
             time, longer = longer, longer + token_s
             num_tokens += 1
+            count, own_cells, own_rates = rows[block]
             length = lengths[block] = lengths[block] + 1
-            if length < num_proposals[block]:
-                heapreplace(heap, (negated * rates[block][cells[block][length]], block))
+            if length < count:
+                heapreplace(heap, (negated * own_rates[own_cells[length]], block))
             else:
                 heappop(heap)
     return Walk(lengths, gain, time, Stop.ROOM if heap else Stop.ALL)
@@ -155,7 +159,8 @@ def _worth_crossing(
     """
     best = -heap[0][0]
     rate = gain / time
-    head_gains: list[float] = []
+    heads: list[float] = []
+    share = 0.0
     groups: dict[tuple[int, int], list[float]] = {}
     # With the likeliest of all that is ahead, 0, 1, 2 .. of them; what is left out is less likely than `floor`.
     gains, floor = [gain], best
@@ -164,12 +169,18 @@ def _worth_crossing(
         longer = max(time, price.base_s + price.curve.seconds(edge))
         if best * count * time < gain * (longer - time):
             continue  # not even if all were as likely as the first
-        if not head_gains:
-            heads = sorted([negated for negated, _ in heap])
-            head_gains = list(accumulate(heads, sub, initial=gain))
+        if not heads:
+            heads = [negated for negated, _ in heap]
+            share = -sum(heads) / len(heads)
+        num_heads = min(count, len(heads))
         wanted = rate * longer
-        if head_gains[min(count, len(heap))] > wanted * _ROUNDING:
-            return count  # whatever is behind the rows that have been looked at
+        # What the rows give that have been looked at, the likeliest at least as much as the mean of all.
+        if gain + share * num_heads > wanted * _ROUNDING:
+            return count
+        if num_heads < len(heads):
+            heads.sort()
+            if gain - sum(heads[:num_heads]) > wanted * _ROUNDING:
+                return count
         while len(gains) <= count and (gains[-1] + floor * (count + 1 - len(gains))) * _ROUNDING > wanted:
             groups = groups or _grouped(heap, lengths, num_proposals)
             floor = min(floor / 2, 0.75 * (wanted - gain) / count) if floor > _SMALL else 0.0

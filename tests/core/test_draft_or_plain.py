@@ -52,7 +52,7 @@ class Bench:
         """Draft for a request; its rows promise the same whatever the truth is."""
         accepted = next((i for i in range(8) if self._random.random() >= self.acceptance[uid]), 8)
         trials = min(accepted + 1, 8)
-        self.choice.note(uid, num_trials=trials, num_accepted=accepted, predicted=self._promise * trials)
+        self.choice.note([(uid, trials, accepted, self._promise * trials)])
         self.choice.note_curve(uid, [self._promise ** (j + 1) for j in range(8)])
 
 
@@ -67,6 +67,7 @@ def test_dear_drafts_are_made_for_none() -> None:
     bench.run(100)
     assert bench.drafting == []
     bench.join(6)
+    assert bench.choice.num_drafting == 0
     assert not bench.choice.is_drafting(6)
     assert not bench.choice.drafts_newcomers
 
@@ -76,7 +77,7 @@ def test_each_request_is_judged_by_its_own_acceptance() -> None:
     bench.acceptance = [0.9] * 4 + [0.05] * 4
     bench.run(150)
     assert set(bench.drafting) <= {0, 1, 2, 3}
-    assert len(bench.drafting) >= 3
+    assert len(bench.drafting) == bench.choice.num_drafting >= 3
 
 
 def test_a_request_alone_is_drafted_for_as_long_as_it_pays() -> None:
@@ -152,5 +153,5 @@ def test_what_has_ended_is_forgotten() -> None:
     bench = Bench(3, token_s=0.001, draft_s=lambda count: 0.1)
     bench.choice.forget(1)
     bench.choice.forget(1)
-    bench.choice.note(1, num_trials=1, num_accepted=1, predicted=0.5)
-    assert bench.choice.num_requests == 2
+    bench.choice.note([(1, 1, 1, 0.5)])
+    assert (bench.choice.num_requests, bench.choice.num_drafting) == (2, 2)
