@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from dspine_cluster.core.draft_page_index import DraftPageIndex
@@ -34,6 +34,8 @@ class DraftContextTable(Generic[K]):
         self._pool = PagePool(num_pages)
         self._index = DraftPageIndex(max(1, max_context_tokens // PAGE_TOKENS))
         self._records: dict[K, DraftRecord] = {}
+        self._grown: dict[K, int] = {}
+        """New ends of positions that their records have not been told of yet."""
         self.prefix_events = self._index.events
         """Of the cached pages before which nothing is missing that a draft would read; any thread may take them."""
 
@@ -80,7 +82,7 @@ class DraftContextTable(Generic[K]):
 
     def close(self, key: K, more_page_keys: Sequence[PageKey] = ()) -> None:
         """Forget a context. Its full pages stay cached: those named before and those named now, which follow them."""
-        record = self._records[key]
+        record = self._record(key)
         named = range(len(record.keys), len(record.keys) + len(more_page_keys))
         record.keys += more_page_keys
         for number in named:
@@ -98,7 +100,7 @@ class DraftContextTable(Generic[K]):
         Only those that were missing get a place. Slots of pages that were taken away are handed out again: of rows
         placed in one slot the last is right.
         """
-        record = self._records[key]
+        record = self._record(key)
         assert 0 <= start < end
         oldest = max(record.positions.end, end) - self.max_context_tokens
         self._drop_pages_before(record, oldest)
@@ -123,7 +125,7 @@ class DraftContextTable(Generic[K]):
 
     def newest_run(self, key: K) -> NewestRun:
         """The contiguous run of positions that ends with the newest, and how far it may be grown."""
-        record = self._records[key]
+        record = self._record(key)
         end = record.positions.end
         start = record.positions.run_before(end)
         first = start // PAGE_TOKENS
@@ -133,23 +135,25 @@ class DraftContextTable(Generic[K]):
             limit = (record.lowest + 1) * PAGE_TOKENS + self.max_context_tokens - 1
         return NewestRun(start, end, pages, limit)
 
-    def add_page(self, key: K, number: int) -> int | None:
-        """Give the context page `number`, the one after its newest, if that costs no open context a page."""
-        record = self._records[key]
-        page = record.pages.get(number)
-        if page is None and (page := self._allocate()) is not None:
-            record.put(number, page)
-        return page
+    def add_pages(self, wanted: Sequence[tuple[K, int]]) -> list[int | None]:
+        """Give contexts a page each, the one after their newest by its number, as far as that costs no open context a
+        page."""
+        records = [self._records[key] for key, _ in wanted]
+        pages = [record.pages.get(number) for record, (_, number) in zip(records, wanted, strict=True)]
+        lacking = [i for i, page in enumerate(pages) if page is None]
+        for i, page in zip(lacking, self._allocate_each(len(lacking)), strict=False):
+            pages[i] = page
+            records[i].put(wanted[i][1], page)
+        return pages
 
-    def grow(self, ends: Iterable[tuple[K, int]]) -> None:
+    def grow(self, keys: Iterable[K], ends: Iterable[int]) -> None:
         """Count as present what follows each context's newest position, up to an end for which it has pages and which
         its `newest_run` allows."""
-        for key, end in ends:
-            self._records[key].positions.grow(end)
+        self._grown.update(zip(keys, ends, strict=True))
 
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:
         """The context of a draft at `anchor_position`; None if the position before it is missing."""
-        record = self._records[key]
+        record = self._record(key)
         start = max(record.positions.run_before(anchor_position), anchor_position - self.max_context_tokens)
         if start == anchor_position:
             return UsableContext(start, 0, []) if anchor_position == 0 else None
@@ -158,7 +162,7 @@ class DraftContextTable(Generic[K]):
 
     def missing(self, key: K, anchor_position: int) -> tuple[int, int]:
         """The range of positions to ask for when `usable` is None."""
-        gap = self._records[key].positions.gap_before(anchor_position)
+        gap = self._record(key).positions.gap_before(anchor_position)
         return max(gap, anchor_position - self.max_context_tokens), anchor_position
 
     def has_room(self, key: K) -> bool:
@@ -186,6 +190,8 @@ class DraftContextTable(Generic[K]):
 
     def check_integrity(self) -> None:
         """Assert that every page has the holders it counts, and every present or cached position a page."""
+        for key in list(self._grown):
+            self._record(key)
         self._pool.check_integrity()
         self._index.check_integrity()
         num_references = [int(page in self._index) for page in range(self.num_pages)]
@@ -218,6 +224,14 @@ class DraftContextTable(Generic[K]):
         record.put(number, page)
         return True
 
+    def _record(self, key: K) -> DraftRecord:
+        """The record, told of all its positions."""
+        record = self._records[key]
+        end = self._grown.pop(key, None)
+        if end is not None:
+            record.positions.grow(end)
+        return record
+
     def _allocate(self) -> int | None:
         """A page that nobody holds, at the cost of a cached one if there is no other."""
         if not self._pool.num_free and (evicted := self._index.evict()) is not None:
@@ -226,13 +240,23 @@ class DraftContextTable(Generic[K]):
         pages = self._pool.allocate(1)
         return None if pages is None else pages[0]
 
+    def _allocate_each(self, count: int) -> Iterator[int]:
+        """As many such pages, or as there are."""
+        pages = self._pool.allocate(count)
+        if pages is not None:
+            yield from pages
+            return
+        while count and (page := self._allocate()) is not None:
+            count -= 1
+            yield page
+
     def _give_up_page(self, record: DraftRecord, number: int) -> bool:
         """Drop the oldest page of the largest holder, of `record` itself if it is about as large. It becomes free
         unless others hold it too."""
         key, largest = max(self._records.items(), key=lambda entry: len(entry[1].pages))
         if len(largest.pages) > len(record.pages) + 1:
             self.shortened.add(key)
-            self._drop_oldest_page(largest)
+            self._drop_oldest_page(self._record(key))
             return True
         if not record.pages or record.lowest > number:
             return False

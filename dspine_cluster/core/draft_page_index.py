@@ -104,6 +104,8 @@ class DraftPageIndex:
 
     def publish(self) -> None:
         """Find out which prefixes have become whole, or no longer are, since last asked."""
+        if not self._changed:
+            return
         changed = sorted(self._changed, key=self._changed.__getitem__)
         self._changed.clear()
         whole: dict[PageKey, bool] = {}

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dspine_cluster.transport.messages import Draft
+from dspine_cluster.transport.round_messages import NUM_DRAFT_COLUMNS
 
 
 class AskQueue:
@@ -16,8 +17,11 @@ class AskQueue:
     def __init__(self, max_blocks: int) -> None:
         self._max_blocks = max_blocks
         self._waiting: dict[int, None] = {}  # rows, oldest first
-        self._numbers = np.zeros((8, 0), np.int64)  # as in `Draft`, by row
+        self._numbers = np.zeros((NUM_DRAFT_COLUMNS, 0), np.int64)  # as in `Draft`, by row
         self._temperatures = np.zeros(0)
+        self._last_rows: list[int] = []
+        self._last: Draft | None = None
+        """What was asked for these: mostly what is drafted next, as it came."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -57,7 +61,10 @@ class AskQueue:
 
     def asked(self, rows: list[int]) -> Draft:
         """What was asked for last for each."""
-        return Draft(self._numbers[:, rows], self._temperatures[rows])
+        if rows == self._last_rows and self._last is not None:
+            return self._last
+        index = np.array(rows)
+        return Draft(self._numbers.take(index, 1), self._temperatures.take(index))
 
     def discard(self, row: int) -> None:
         """The request has gone."""
@@ -71,3 +78,4 @@ class AskQueue:
             self._temperatures = np.pad(self._temperatures, (0, num_more))
         self._numbers[:, rows] = draft.numbers
         self._temperatures[rows] = draft.temperatures
+        self._last_rows, self._last = rows, draft

@@ -91,19 +91,13 @@ class ContextRows:
         ends = starts + counts
         _, run_ends, page_ends, limits = self._runs[:, index]
         fits = (starts == run_ends) & (ends <= limits) & (index != NO_ROW)
-        for i in np.flatnonzero(fits & (ends > page_ends)).tolist():
-            fits[i] = self._add_page(rows[i], int(ends[i]))
-        fast = np.flatnonzero(fits)
-        grown = index[fast]
-        self._runs[1, grown] = ends[fast]
-        self._contexts.grow(zip(map(self.key, grown.tolist()), ends[fast].tolist(), strict=True))
-        kept = _spread(np.cumsum(counts)[fast] - counts[fast], counts[fast])
-        positions = _spread(starts[fast], counts[fast])
-        row_of = np.repeat(grown, counts[fast])
-        columns = positions // PAGE_TOKENS - self._runs[0, row_of] // PAGE_TOKENS
-        slots = self._pages[row_of, columns].astype(np.int64) * PAGE_TOKENS + positions % PAGE_TOKENS
-        if len(fast) == len(rows):
-            return Places(None, positions, slots)
+        needs_page = fits & (ends > page_ends)
+        if needs_page.any():
+            fits[needs_page] = self._add_pages(index[needs_page], ends[needs_page])
+        if fits.all():
+            return Places(None, *self._grow(index, starts, counts, ends))
+        positions, slots = self._grow(index[fits], starts[fits], counts[fits], ends[fits])
+        kept = np.flatnonzero(np.repeat(fits, counts))
         slow = self._place_slowly(rows, np.flatnonzero(~fits).tolist(), starts, counts)
         assert slow.kept is not None
         parts = ((kept, slow.kept), (positions, slow.positions), (slots, slow.slots))
@@ -128,10 +122,15 @@ class ContextRows:
                 starts[i], first_pages[i] = context.start, context.first_page
                 others.append((i, np.array(context.pages, np.int32)))
         width = max(1, int(num_pages.max()), *(len(pages) for _, pages in others))
-        columns = (first_pages - run_starts // PAGE_TOKENS)[:, None] + np.arange(width)
-        is_own = (columns >= 0) & (columns < self._pages.shape[1])
-        # What lies beyond a context may be any page: that of others, whose columns mean nothing here, is the first one.
-        page_table = self._pages[index[:, None], columns * is_own]
+        shifts = first_pages - run_starts // PAGE_TOKENS
+        if shifts.any():
+            columns = shifts[:, None] + np.arange(width)
+            is_own = (columns >= 0) & (columns < self._pages.shape[1])
+            # What lies beyond a context may be any page: that of others, whose columns mean nothing here, is the first.
+            page_table = self._pages[index[:, None], columns * is_own]
+        else:
+            self._widen(width)
+            page_table = self._pages[:, :width].take(index, 0)
         for i, pages in others:
             page_table[i, : len(pages)] = pages
         return DraftPages(starts, first_pages, page_table), is_there
@@ -155,20 +154,38 @@ class ContextRows:
             self._load(rows[i])
         return Places(*(np.array(x, np.int64) for x in (kept, positions, slots)))
 
-    def _add_page(self, row: int, end: int) -> bool:
-        """Give the row's context the next page; False if it needs more, or must take it from others."""
-        start, _, page_end, _ = self._runs[:, row].tolist()
-        if end > page_end + PAGE_TOKENS:
-            return False
-        number = page_end // PAGE_TOKENS
-        page = self._contexts.add_page(self.key(row), number)
-        if page is None:
-            return False
-        column = number - start // PAGE_TOKENS
-        self._widen(column + 1)
-        self._pages[row, column] = page
-        self._runs[2, row] = page_end + PAGE_TOKENS
-        return True
+    def _grow(
+        self, index: Int64Array, starts: Int64Array, counts: Int64Array, ends: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Positions and slots of features that follow right behind what is there, where there are pages for them."""
+        self._runs[1, index] = ends
+        self._contexts.grow(map(self.key, index.tolist()), ends.tolist())
+        num_pages = self._pages.shape[1]
+        firsts = np.stack(
+            (starts - (np.cumsum(counts) - counts), index * num_pages - self._runs[0, index] // PAGE_TOKENS)
+        )
+        firsts = firsts.repeat(counts, 1)  # of position and place in the flat table, for each feature
+        positions = firsts[0] + np.arange(firsts.shape[1])
+        pages = self._pages.ravel()[firsts[1] + positions // PAGE_TOKENS]
+        return positions, pages.astype(np.int64) * PAGE_TOKENS + positions % PAGE_TOKENS
+
+    def _add_pages(self, index: Int64Array, ends: Int64Array) -> npt.NDArray[np.bool_]:
+        """Give the contexts of rows the next page up to positions `ends`; False for those that need more, or must take
+        it from others."""
+        run_starts, _, page_ends, _ = self._runs[:, index]
+        numbers = page_ends // PAGE_TOKENS
+        is_added: npt.NDArray[np.bool_] = ends <= page_ends + PAGE_TOKENS
+        which = np.flatnonzero(is_added)
+        wanted = zip(map(self.key, index[which].tolist()), numbers[which].tolist(), strict=True)
+        pages = self._contexts.add_pages(list(wanted))
+        if None in pages:
+            is_added[which[[page is None for page in pages]]] = False
+            which = np.flatnonzero(is_added)
+        columns = numbers[which] - run_starts[which] // PAGE_TOKENS
+        self._widen(int(columns.max(initial=0)) + 1)
+        self._pages[index[which], columns] = [page for page in pages if page is not None]
+        self._runs[2, index[which]] += PAGE_TOKENS
+        return is_added
 
     def _reload_shortened(self) -> None:
         for key in self._contexts.shortened:
@@ -186,9 +203,3 @@ class ContextRows:
     def _widen(self, num_pages: int) -> None:
         while num_pages > (width := self._pages.shape[1]):
             self._pages = np.pad(self._pages, ((0, 0), (0, width)))
-
-
-def _spread(starts: Int64Array, counts: Int64Array) -> Int64Array:
-    """starts[0], starts[0] + 1, ... of each run, one run after the other."""
-    shifts = starts - (np.cumsum(counts) - counts)
-    return np.repeat(shifts, counts) + np.arange(int(counts.sum()))

@@ -6,9 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import compress, count, groupby
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -128,17 +127,18 @@ class DrafterLoop:
                 client.channel.close()
 
     def step(self) -> bool:
-        """One turn. Returns whether it answered a draft, so that the next turn may find more to do."""
+        """One turn. Returns whether blocks are left to be drafted in the next one."""
         self._welcome()
         for client in list(self._clients.values()):
             self._receive(client)
-        self.counters.ingest_s += self._runner.ingest(self._arrivals)
-        self._arrivals.clear()  # the memory of their rows is the senders' again
-        batch = self._queue.take(self._max_batch_blocks)
-        if batch:
+        if self._arrivals:
+            self.counters.ingest_s += self._runner.ingest(self._arrivals)
+            self._arrivals.clear()  # the memory of their rows is the senders' again
+        if batch := self._queue.take(self._max_batch_blocks):
             self._draft(batch)
-        self._publish(is_idle=not batch)
-        return bool(batch)
+        has_more = len(self._queue) > 0
+        self._publish(is_idle=not has_more)
+        return has_more
 
     def _publish(self, *, is_idle: bool) -> None:
         """Bring `prefix_events` up to date, at times only while there is more to do."""
@@ -149,16 +149,15 @@ class DrafterLoop:
 
     def _welcome(self) -> None:
         """Take over the channels that were added."""
-        with suppress(Empty):
-            while True:
-                channel = self._joining.get_nowait()
-                try:
-                    client = Client(next(self._numbers), channel, self._runner.config)
-                except ChannelError as error:
-                    logger.warning("refused a verifier: %s", error)
-                    channel.close()
-                    continue
-                self._clients[client.number] = client
+        while not self._joining.empty():
+            channel = self._joining.get()
+            try:
+                client = Client(next(self._numbers), channel, self._runner.config)
+            except ChannelError as error:
+                logger.warning("refused a verifier: %s", error)
+                channel.close()
+                continue
+            self._clients[client.number] = client
 
     def _receive(self, client: Client) -> None:
         try:
@@ -227,13 +226,14 @@ class DrafterLoop:
         draft_s = time.monotonic() - start_s
         self.counters.num_batches += 1
         self.counters.draft_s += draft_s
+        if len(self._clients) == 1:
+            self._reply(self._clients[self._rows.key(rows[0]).client], asks, drafts, draft_s)
+            return
         first = 0
         for number, own_rows in groupby(rows, lambda row: self._rows.key(row).client):
             own = slice(first, first + len(list(own_rows)))
             first = own.stop
-            own_asks = asks
-            if len(asks) > own.stop - own.start:
-                own_asks = Draft(asks.numbers[:, own], asks.temperatures[own])
+            own_asks = Draft(asks.numbers[:, own], asks.temperatures[own])
             self._reply(self._clients[number], own_asks, drafts.rows(own), draft_s)
 
     def _by_client(self, rows: list[int]) -> list[int]:
@@ -267,16 +267,18 @@ class DrafterLoop:
             asks = Draft(asks.numbers[:, drafts.is_finite], asks.temperatures[drafts.is_finite])
             drafts = drafts.rows(drafts.is_finite)
         self.counters.num_blocks += len(asks)
-        num_proposals = int(asks.num_proposals.max())
-        is_greedy = not asks.temperatures.any()
+        wanted = slice(int(asks.num_proposals.max()))
+        candidates = probs = None
+        if drafts.candidates is not None and drafts.probs is not None and asks.temperatures.any():
+            candidates, probs = drafts.candidates[:, wanted], drafts.probs[:, wanted]
         client.send(
             Proposals(
                 uids=asks.uids,
                 rounds=asks.rounds,
-                tokens=drafts.tokens[:, :num_proposals],
-                candidates=None if is_greedy else drafts.candidates[:, :num_proposals],
-                probs=None if is_greedy else drafts.probs[:, :num_proposals],
-                confidence=drafts.confidence[:, :num_proposals],
+                tokens=drafts.tokens[:, wanted],
+                candidates=candidates,
+                probs=probs,
+                confidence=drafts.confidence[:, wanted],
                 draft_s=draft_s,
             )
         )

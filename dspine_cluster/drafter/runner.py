@@ -45,8 +45,8 @@ class Drafts:
     """Drafted blocks, one row each."""
 
     tokens: Int32Array  # [num_blocks, num_proposals]
-    candidates: Int32Array  # [num_blocks, num_proposals, K]
-    probs: Float32Array  # [num_blocks, num_proposals, K]
+    candidates: Int32Array | None  # [num_blocks, num_proposals, K]; None where every block is greedy
+    probs: Float32Array | None  # [num_blocks, num_proposals, K]; None with them
     confidence: Float32Array  # [num_blocks, num_proposals]
     is_finite: npt.NDArray[np.bool_]  # [num_blocks]: False where features were not finite numbers
 
@@ -54,8 +54,8 @@ class Drafts:
         """Some of the blocks."""
         return Drafts(
             self.tokens[index],
-            self.candidates[index],
-            self.probs[index],
+            None if self.candidates is None else self.candidates[index],
+            None if self.probs is None else self.probs[index],
             self.confidence[index],
             self.is_finite[index],
         )
@@ -74,6 +74,8 @@ class DraftRunner:
         self._drafter = drafter
         self._dtype, self._device = drafter.lm_head.dtype, drafter.lm_head.device
         self._pool = DraftPool.create(drafter.config, num_pages, self._dtype, self._device)
+        self._index_of = np.zeros(num_pages * PAGE_TOKENS, np.int32)
+        """Of each slot among those that something was stored in last."""
         self._generator = torch.Generator(self._device).manual_seed(random_seed)
         self._model = PackedDrafter(drafter) if PackedDrafter.fits(drafter) else drafter
         self._graphs = DraftGraphs(drafter, self._pool) if can_record(self._device) else None
@@ -111,17 +113,16 @@ class DraftRunner:
         started_s = time.monotonic()
         features = [self._features(arrival) for arrival in arrivals]
         all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
-        positions = np.concatenate([arrival.positions for arrival in arrivals])
-        slots = np.concatenate([arrival.slots for arrival in arrivals])
-        kept = _last_of_each(slots)
-        if len(kept) < len(slots):
+        places = np.concatenate([(arrival.positions, arrival.slots) for arrival in arrivals], 1)  # [2, n]
+        kept = self._last_of_each(places[1])
+        if len(kept) < len(all_features):
             all_features = all_features[torch.from_numpy(kept).to(self._device)]
-            positions, slots = positions[kept], slots[kept]
+            places = places[:, kept]
+        positions, slots = torch.from_numpy(places).to(self._device)
         for first in range(0, len(kept), _INGEST_TOKENS):
             own = slice(first, first + _INGEST_TOKENS)
-            places = torch.from_numpy(np.stack((positions[own], slots[own]))).to(self._device)
-            keys, values = self._model.project_context(all_features[own], places[0])
-            self._pool.write(places[1], keys, values)
+            keys, values = self._model.project_context(all_features[own], positions[own])
+            self._pool.write(slots[own], keys, values)
         return time.monotonic() - started_s
 
     @torch.inference_mode()
@@ -133,28 +134,32 @@ class DraftRunner:
             return self._draft(asks, contexts)
 
     def _draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
-        has_seed = asks.has_seed != 0
+        numbers = torch.from_numpy(asks.numbers).to(self._device)
+        _, _, anchors, positions, _, output_indices, has_seed, seeds = numbers.unbind()
         sampling = DraftSampling(
-            temperature=torch.from_numpy(asks.temperatures.astype(np.float32)).to(self._device),
-            seeds=self._longs(asks.seeds),
-            has_seed=torch.from_numpy(has_seed).to(self._device),
-            output_index=self._longs(asks.output_indices),
+            temperature=torch.from_numpy(asks.temperatures).to(self._device).float(),
+            seeds=seeds,
+            has_seed=has_seed.bool(),
+            output_index=output_indices,
             generator=self._generator,
             is_greedy=not asks.temperatures.any(),
-            is_unseeded=not has_seed.any(),
+            is_unseeded=not asks.has_seed.any(),
         )
-        output = self._drafter.walk(*self._candidates(asks, contexts), sampling)
+        output = self._drafter.walk(*self._candidates(asks, anchors, positions, contexts), sampling)
+        confidence = output.confidence.numpy(force=True)
+        if sampling.is_greedy:
+            # The confidence is the largest of what is not told, and finite where all of that is.
+            sums, candidates, probs = confidence.sum(1), None, None
+        else:
+            candidates, probs = output.candidates.int().numpy(force=True), output.probs.numpy(force=True)
+            sums = probs.sum((1, 2)) + confidence.sum(1)
         # Sums of probabilities are finite exactly where all of these are.
-        is_finite = (output.probs.sum((1, 2)) + output.confidence.sum(1)).isfinite()
-        return Drafts(
-            tokens=output.tokens.int().numpy(force=True),
-            candidates=output.candidates.int().numpy(force=True),
-            probs=output.probs.numpy(force=True),
-            confidence=output.confidence.numpy(force=True),
-            is_finite=is_finite.numpy(force=True),
-        )
+        tokens = output.tokens.int().numpy(force=True)
+        return Drafts(tokens, candidates, probs, confidence, is_finite=np.isfinite(sums))
 
-    def _candidates(self, asks: Draft, contexts: DraftPages) -> tuple[Tensor, Tensor]:
+    def _candidates(
+        self, asks: Draft, anchors: Tensor, positions: Tensor, contexts: DraftPages
+    ) -> tuple[Tensor, Tensor]:
         if self._graphs is not None:
             ends = -(-asks.positions // PAGE_TOKENS) - contexts.first_pages
             places = [
@@ -171,9 +176,7 @@ class DraftRunner:
             ]
             if (found := self._graphs.candidates(places)) is not None:
                 return found
-        return self._model.candidates(
-            self._longs(asks.anchors), self._longs(asks.positions), self._context(contexts)
-        )
+        return self._model.candidates(anchors, positions, self._context(contexts))
 
     def _features(self, arrival: Arrival) -> Tensor:
         rows = arrival.rows if arrival.rows.flags.writeable else arrival.rows.copy()
@@ -191,11 +194,8 @@ class DraftRunner:
     def _longs(self, values: Int64Array) -> Tensor:
         return torch.from_numpy(values).to(self._device)
 
-
-def _last_of_each(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The index of the last of equal entries; of an array without equal ones every index, in order."""
-    if len(set(slots.tolist())) == len(slots):
-        return np.arange(len(slots))
-    _, last_reversed = np.unique(slots[::-1], return_index=True)
-    kept: npt.NDArray[np.int64] = len(slots) - 1 - last_reversed
-    return kept
+    def _last_of_each(self, slots: Int64Array) -> Int64Array:
+        """The index of the last of equal slots, in order; of slots without equal ones every index."""
+        indices = np.arange(len(slots))
+        self._index_of[slots] = indices  # of what goes to one place the last stays
+        return np.flatnonzero(self._index_of[slots] == indices)

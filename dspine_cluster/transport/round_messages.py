@@ -38,6 +38,7 @@ _DRAFT_BOUNDS = Bounds.of(
     seeds=(-(2**63), 2**63 - 1),
 )
 """Of the rows of `Draft.numbers`, in order."""
+NUM_DRAFT_COLUMNS = len(_DRAFT_BOUNDS.names)
 
 
 class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False):
