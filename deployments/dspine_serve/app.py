@@ -29,7 +29,6 @@ _MAX_QUEUED_REQUESTS = 1024
 """Waiting in one proxy or ingress for a replica; the next ones are told to come back later."""
 _BACKPRESSURE = {"status_code": 429, "retry_after_s": 2.0}
 _HEALTH_CHECK_PERIOD_S = 1.0
-_DRAIN_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 20.0
 _NO_ACCESS_LOG = {"enable_access_log": False}
 """Of what is called several times a second, or by an ingress that logs the request itself."""
@@ -66,7 +65,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         verifier_class,
         args.verifiers,
         num_ranks=args.engine.tensor_parallel,
-        graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
+        graceful_shutdown_timeout_s=args.drain_timeout_s,
         logging_config=_NO_ACCESS_LOG,
         request_router_config=RequestRouterConfig(request_router_class=PinnedRouter),
         **_scaling(Role.VERIFIER, args.verifiers, args),
@@ -86,7 +85,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         Ingress,
         args.ingresses,
         max_ongoing_requests=INGRESS_MAX_ONGOING_REQUESTS,
-        graceful_shutdown_timeout_s=_DRAIN_TIMEOUT_S,
+        graceful_shutdown_timeout_s=args.drain_timeout_s,
     )
     config = IngressConfig(
         model_name=args.served_name,

@@ -102,6 +102,8 @@ class AppArgs(_Args):
     secret: Annotated[SecretStr, Field(min_length=16)] | None = None
     """What verifiers and drafters prove to each other that they know. None makes one with each deployment: during an
     update old and new ones then do not pair, and decode plainly where they have no others."""
+    drain_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """How long what has begun may go on when the application, or a replica of it, is to stop; then it is cut off."""
     http: HttpConfig = HttpConfig()
     tracing: TracingConfig = TracingConfig()
     directory: DirectoryArgs = DirectoryArgs()

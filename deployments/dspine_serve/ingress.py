@@ -117,13 +117,19 @@ class Ingress:
 
     async def stats(self) -> dict[str, float]:
         """Placements by reason, streams that were resumed or lost, and what is held now."""
-        return self._figures()
+        return {**self._figures(), "event_loop_tasks": len(asyncio.all_tasks())}
 
     def _figures(self) -> dict[str, float]:
         return {**self._placing.stats(), **self._admission.stats(), **self._tracing.figures()}
 
     def _status(self) -> ClusterStatus:
         return self._board.status(time.monotonic())
+
+    async def drain(self) -> int:
+        """Refuse what is new with status 503 and Retry-After from now on; what has begun goes on. Returns how many
+        completions that is."""
+        self._admission.is_draining = True
+        return self._admission.num_open
 
     def _take(self, updates: ClusterUpdates) -> None:
         self._placing.apply(updates)

@@ -13,7 +13,7 @@ from dspine_cluster.types import RoundOutput
 
 _ITEM_CPU_S = 0.001
 """What an item costs the processes that it goes through, together."""
-_CPU_SHARE = 0.25
+_CPU_SHARE = 0.2
 """Of a machine, that items may take; the rest is for models, and for what each event costs by itself."""
 _MAX_ITEMS_PER_S = 4000.0
 """One process passes on no more."""

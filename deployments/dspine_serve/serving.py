@@ -18,6 +18,9 @@ from types import FrameType
 import ray
 import torch
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
 
 from dspine_cluster.check import check_pair
 from dspine_cluster.errors import ConfigError
@@ -26,8 +29,13 @@ from dspine_cluster.sources import locate_model
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
 
+_logger = logging.getLogger(__name__)
+
 APP = "dspine"
 _HEALTH_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 30.0
+"""Of replicas that have nothing to do."""
+_CALL_TIMEOUT_S = 10.0
 _POLL_S = 0.2
 _TOLERANCE = 1e-6
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -47,7 +55,8 @@ class Place:
 
 
 def serve_until_stopped(args: AppArgs, place: Place, say: Callable[[str], None]) -> None:
-    """Run the application until SIGINT or SIGTERM, then let it finish what it has; a second signal cuts that short.
+    """Run the application until SIGINT or SIGTERM, then let it finish what it has, for `drain_timeout_s` at most; a
+    second signal cuts that short.
 
     Raises:
         ConfigError: something is wrong with the models, the port, or what the replicas reserve, or a replica could not
@@ -73,7 +82,7 @@ def serve_until_stopped(args: AppArgs, place: Place, say: Callable[[str], None])
             say(f"{args.served_name} is served at {url}/v1; Ctrl-C ends it")
             stopping.wait()
             say("finishing what runs; Ctrl-C again ends it now")
-            _drain()
+            _drain(args.drain_timeout_s)
         finally:
             serve.shutdown()
 
@@ -151,12 +160,27 @@ def _wait_until_healthy(url: str) -> None:
     raise ConfigError(f"the application is not healthy after {_HEALTH_TIMEOUT_S:.0f} s")
 
 
-def _drain() -> None:
-    """Return when all replicas have ended: each finishes what it has. The proxy, which `serve.shutdown` would end at
-    once, passes that on."""
-    serve.delete(APP, _blocking=False)
-    while APP in serve.status().applications:
+def _drain(timeout_s: float) -> None:
+    """Return when nothing runs any more, or after `timeout_s`. Until then new clients are told to come back; replicas
+    that are ended finish what they have, and the proxy, which `serve.shutdown` would end at once, passes it on."""
+    deadline_s = time.monotonic() + timeout_s
+    ingress = serve.get_deployment_handle("Ingress", APP)
+    while not _is_idle(ingress) and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
+    serve.delete(APP, _blocking=False)
+    while APP in serve.status().applications and time.monotonic() < deadline_s + _STOP_TIMEOUT_S:
+        time.sleep(_POLL_S)
+
+
+def _is_idle(ingress: DeploymentHandle) -> bool:
+    """Whether all replicas of the ingress drain and have nothing to do. Those that start or do not answer are asked
+    again."""
+    try:
+        open_requests: list[int] = ingress.broadcast("drain").results(timeout_s=_CALL_TIMEOUT_S)
+    except (RayError, RayServeException, TimeoutError) as error:
+        _logger.warning("not all ingress replicas answer, and some may take new requests: %r", error)
+        return False
+    return not any(open_requests)
 
 
 @contextmanager

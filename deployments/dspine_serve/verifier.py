@@ -71,7 +71,7 @@ class Verifier:
             yield error
 
     async def stats(self) -> dict[str, float]:
-        return self._service.stats()
+        return {**self._service.stats(), "event_loop_tasks": len(asyncio.all_tasks())}
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve's controller is told of this every second where it scales."""

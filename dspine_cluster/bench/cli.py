@@ -250,6 +250,30 @@ def http(
 
 
 @app.command()
+def connections(
+    count: Annotated[int, typer.Option(min=2, max=2000, help="Streams at the same time.")] = 500,
+    tokens: Annotated[int, typer.Option(min=1, max=256, help="Of each answer.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="Of the load without and with clients that leave.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of prompts and moments.")] = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Streams of the served miniature, half of whose clients leave at random moments: what the others notice of it, and
+    what is held afterwards."""
+    from dspine_cluster.bench.live import can_run_live, run_live
+    from dspine_cluster.bench.report import print_connections
+
+    if not can_run_live():
+        raise ConfigError("install Ray and the deployment to measure them")
+    options = {"connections": count, "tokens": tokens, "rounds": rounds, "seed": seed}
+    report = run_live(
+        "dspine_serve.live_connections",
+        [text for name, value in options.items() for text in (f"--{name}", str(value))],
+    )
+    print_connections(console, report)
+    write_report(report, json_file)
+
+
+@app.command()
 def overhead(
     requests: Annotated[str, typer.Option(help="Comma-separated: decoded at the same time.")] = "1,8,64,256",
     rounds: Annotated[int, typer.Option(min=1, max=200, help="Measured of each.")] = 100,

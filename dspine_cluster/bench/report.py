@@ -180,3 +180,15 @@ def print_http(console: Console, report: dict[str, Any]) -> None:
         f"{report['ttfb_added_ms_p99']:.1f} ms)\n"
         f"events of each stream when the first one ended: {report['early_events_min']} to {report['early_events_max']}"
     )
+
+
+def print_connections(console: Console, report: dict[str, Any]) -> None:
+    """What `live_connections.measure` returns."""
+    left = {**report["leaks"], **report["grown"]}
+    console.print(
+        f"{report['connections']} streams, {report['num_left'] / report['rounds']:.0f} of which were left: "
+        f"99th percentile of the others {report['p99_s']:.2f} s, without that {report['p99_s_without_drops']:.2f} s, "
+        f"ratio {report['p99_ratio']:.2f}\n"
+        f"{report['num_failed']} failed; held after {report['drain_s']:.1f} s: "
+        f"{', '.join(f'{value:g} {name}' for name, value in left.items()) or 'nothing'}"
+    )

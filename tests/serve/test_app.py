@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
+import random
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from urllib.parse import urlsplit
 
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dspine_cluster.api.status_routes import StatusBody
+from dspine_cluster.bench.connections import run_load
+from dspine_cluster.bench.http import StreamTarget
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
 from tests.serve.conftest import Application, connected_unix_sockets, wait_until
@@ -131,6 +136,41 @@ def test_a_client_that_leaves_stops_its_generation(application: Application) -> 
     next(iter(stream))
     stream.close()
     wait_until(lambda: application.stats("Verifier")["finished_requests_total"] > finished, timeout_s=5)
+
+
+async def test_clients_that_leave_at_random_moments_cost_the_others_nothing_and_leave_nothing_behind(
+    application: Application,
+) -> None:
+    def held() -> dict[str, float]:
+        verifier, drafter, ingress = (application.stats(name) for name in ("Verifier", "Drafter", "Ingress"))
+        figures = {
+            **{name: verifier[name] for name in ("running_requests", "waiting_requests", "page_usage_ratio")},
+            **{name: drafter[name] for name in ("drafter_requests", "drafter_page_usage_ratio")},
+            **{name: ingress[name] for name in ("open_requests", "open_streams", "reservations")},
+        }
+        return {name: value for name, value in figures.items() if value}
+
+    async def held_now() -> dict[str, float]:
+        return await asyncio.to_thread(held)
+
+    def num_tasks() -> float:
+        return sum(application.stats(name)["event_loop_tasks"] for name in ("Ingress", "Verifier"))
+
+    tasks = await asyncio.to_thread(num_tasks)
+    port = urlsplit(application.url).port
+    assert port is not None
+    options = {"max_tokens": 24, "temperature": 0, "ignore_eos": True, "stream": True}
+    targets = [
+        StreamTarget(port, "/v1/completions", {"prompt": f"Story {number}", **options})
+        for number in range(40)
+    ]
+    moments = random.Random(1)
+    leave_after_s = [moments.uniform(0, 1) for _ in targets[1::2]]
+    load = await run_load(targets, leave_after_s, held_now, drain_timeout_s=60)
+    assert load.leaks == {}
+    assert [outcome.error for outcome in load.kept] == [None] * 20
+    assert load.num_left > 0
+    await asyncio.to_thread(wait_until, lambda: num_tasks() <= tasks)
 
 
 def test_the_drafter_runs_in_another_process_than_the_verifier(application: Application) -> None:

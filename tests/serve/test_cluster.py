@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from dspine_cluster.bench.live_trace import LiveSettings
+from dspine_serve.held import held, total
 from dspine_serve.live_routing import measure_live
 from dspine_serve.local_cluster import LocalCluster, Replica, local_cluster, small_args, wait_until
-from tests.serve.figures import held, total
 from tests.serve.stories import Story, make_stories
 from tests.serve.streams import Burst, streaming
 

@@ -13,8 +13,8 @@ from dspine_cluster import miniature
 from dspine_cluster.config import DraftingConfig, ModelSource
 from dspine_cluster.models.folder import WEIGHTS_FILE
 from dspine_serve.args import AppArgs
+from dspine_serve.held import held, total
 from dspine_serve.local_cluster import LocalCluster, local_cluster, small_args, wait_until
-from tests.serve.figures import held, total
 from tests.serve.stories import Story, make_versions
 from tests.serve.streams import streaming_again_and_again
 

@@ -11,19 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import openai
 import psutil
 import pytest
 import ray
+from ray import serve
 from typer.testing import CliRunner
 
 from dspine_cluster import miniature
 from dspine_cluster.config import EngineConfig, ModelSource
 from dspine_cluster.errors import ConfigError
+from dspine_serve import serving
 from dspine_serve.args import AppArgs, VerifierArgs
 from dspine_serve.cli import app
 from dspine_serve.serving import check_models, check_resources, free_port
@@ -106,6 +111,68 @@ def test_the_command_refuses_a_mistake_before_anything_starts(
     assert not ray.is_initialized()
 
 
+class FakeIngress:
+    """Says at each call how many completions run, or raises."""
+
+    def __init__(self, *answers: list[int] | Exception) -> None:
+        self._answers = iter(answers)
+
+    def broadcast(self, method_name: str) -> FakeIngress:
+        assert method_name == "drain"
+        return self
+
+    def results(self, timeout_s: float) -> list[int]:
+        assert timeout_s > 0
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def stopping(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeIngress, float], list[str]]:
+    """Drains an application that needs a second to be deleted, and tells what was done at which second."""
+
+    def drain(ingress: FakeIngress, timeout_s: float) -> list[str]:
+        done: list[str] = []
+        now_s = [0.0]
+
+        def sleep(delay_s: float) -> None:
+            now_s[0] += delay_s
+
+        def applications() -> list[str]:
+            return [] if now_s[0] > deleted_at_s[0] + 1 else [serving.APP]
+
+        def delete(name: str, *, _blocking: bool) -> None:
+            assert not _blocking
+            deleted_at_s[0] = now_s[0]
+            done.append(f"{name} deleted at {now_s[0]:.0f}")
+
+        deleted_at_s = [inf]
+        monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+        monkeypatch.setattr(time, "sleep", sleep)
+        monkeypatch.setattr(serve, "get_deployment_handle", lambda *_: ingress)
+        monkeypatch.setattr(serve, "delete", delete)
+        monkeypatch.setattr(serve, "status", lambda: SimpleNamespace(applications=applications()))
+        serving._drain(timeout_s)
+        done.append(f"over at {now_s[0]:.0f}")
+        return done
+
+    return drain
+
+
+def test_what_runs_is_waited_for(stopping: Callable[[FakeIngress, float], list[str]]) -> None:
+    ingress = FakeIngress(*[[0, 2]] * 25, TimeoutError(), *[[1, 0]] * 24, [0, 0])
+    assert stopping(ingress, 600.0) == ["dspine deleted at 10", "over at 11"]
+
+
+def test_what_runs_is_waited_for_no_longer_than_allowed(
+    stopping: Callable[[FakeIngress, float], list[str]],
+) -> None:
+    ingress = FakeIngress(*[[1]] * 1000)
+    assert stopping(ingress, 20.0) == ["dspine deleted at 20", "over at 21"]
+
+
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command and its URL, once it has told that."""
@@ -133,6 +200,20 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.wait()
 
 
+def wait_for_refusal(url: str) -> httpx.Headers:
+    """What a server that drains tells a new client; before it does, it may serve some."""
+    with httpx.Client(base_url=url, timeout=60) as http:
+        while True:
+            answer = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1})
+            if answer.status_code != 200:
+                assert answer.status_code == 503, answer.text
+                assert "about to stop" in answer.text
+                assert http.get("/ready").status_code == 503
+                assert http.get("/health").status_code == 200
+                return answer.headers
+            time.sleep(0.05)
+
+
 @pytest.mark.serve
 @pytest.mark.xdist_group("serve")
 def test_a_stopped_server_finishes_its_streams_and_leaves_nothing_behind() -> None:
@@ -144,7 +225,7 @@ def test_a_stopped_server_finishes_its_streams_and_leaves_nothing_behind() -> No
         stream = client.completions.create(
             model="small",
             prompt="Once upon a time",
-            max_tokens=500,
+            max_tokens=1000,
             temperature=0,
             stream=True,
             extra_body={"ignore_eos": True},
@@ -156,9 +237,10 @@ def test_a_stopped_server_finishes_its_streams_and_leaves_nothing_behind() -> No
         assert "tokens/s" in shown.output
         assert "small" in shown.output
         process.send_signal(signal.SIGTERM)
+        assert wait_for_refusal(url)["Retry-After"] == "2"
         *_, last = chunks
         assert last.usage is not None
-        assert last.usage.completion_tokens == 500
+        assert last.usage.completion_tokens == 1000
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output
         assert "Traceback" not in output
