@@ -13,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, ModelSource, limit_threads
 from dspine_cluster.core.cluster_records import DrafterRecord
 from dspine_cluster.drafter.service import DrafterService
+from dspine_cluster.garbage import collect_rarely
 from dspine_cluster.identity import fingerprints_of
 from dspine_serve.args import DrafterArgs
 from dspine_serve.logs import log_like_serve
@@ -58,6 +59,7 @@ class Drafter:
     def __init__(self, config: DrafterConfig, directory: DeploymentHandle, model_name: str) -> None:
         log_like_serve()
         limit_threads()
+        collect_rarely()
         replica_id = serve.get_replica_context().replica_id.unique_id
         folder = Path(config.args.socket_folder) if config.args.socket_folder else default_socket_folder()
         remove_stale_sockets(folder)

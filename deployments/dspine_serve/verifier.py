@@ -13,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from dspine_cluster.config import VerifierConfig, limit_threads
 from dspine_cluster.core.cluster_records import ANY_MODELS, Fingerprints, VerifierRecord
 from dspine_cluster.errors import DspineError
+from dspine_cluster.garbage import collect_rarely
 from dspine_cluster.identity import fingerprints_of
 from dspine_cluster.observability.tracing import open_tracing
 from dspine_cluster.types import GenerateRequest
@@ -32,6 +33,7 @@ class Verifier:
     def __init__(self, config: VerifierConfig, directory: DeploymentHandle, model_name: str) -> None:
         log_like_serve()
         limit_threads()
+        collect_rarely()
         replica_id = serve.get_replica_context().replica_id.unique_id
         self._tracing = open_tracing(config.tracing, replica_id)
         self._service = VerifierService(config, tracing=self._tracing)

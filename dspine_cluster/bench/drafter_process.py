@@ -12,6 +12,7 @@ from typing import Any
 from dspine_cluster.config import VerifierConfig, limit_threads
 from dspine_cluster.drafter.service import DrafterService
 from dspine_cluster.errors import ChannelError
+from dspine_cluster.garbage import collect_rarely
 from dspine_cluster.local_pair import drafter_config
 
 _START_TIMEOUT_S = 120.0
@@ -39,6 +40,7 @@ def drafter_process(config: VerifierConfig, endpoint: str) -> Iterator[BaseProce
 
 def _serve(config: VerifierConfig, endpoint: str, ready: Any) -> None:
     limit_threads()
+    collect_rarely()
     service = DrafterService.load(drafter_config(config, endpoint))
     service.start()
     ready.set()

@@ -11,7 +11,7 @@ from torch import Tensor
 from dspine_cluster.bench.gpu_models import Pair
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.page_pool import num_pages_for, slot_of
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
@@ -119,7 +119,7 @@ class Workbench:
         """Whether such a pass is replayed by now."""
         for segment in segments:
             self.engine.state_pool.set_pending(segment.state_slot, num_pending)
-        return self._graphs is not None and self._graphs.is_recorded(segments)
+        return self._graphs is not None and self._graphs.is_recorded(PackedRows(segments))
 
     def _logits(self, segments: Sequence[Segment], *, num_pending: int, graphed: bool) -> Tensor:
         return self.engine.logits(self.run_pass(segments, num_pending=num_pending, graphed=graphed))

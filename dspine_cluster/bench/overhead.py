@@ -18,6 +18,7 @@ from dspine_cluster.bench.overhead_channel import run_channel
 from dspine_cluster.bench.overhead_sides import VerifierBench, serve_drafter
 from dspine_cluster.bench.stopwatch import Round
 from dspine_cluster.errors import ChannelError
+from dspine_cluster.garbage import collect_rarely
 
 _TIMEOUT_S = 60.0
 _CHANNEL_REQUESTS = 8
@@ -35,6 +36,7 @@ def run_overhead(requests: Sequence[int], num_rounds: int, *, profile: bool = Fa
     `wall_ms` is what passed meanwhile, other work on the machine included. With `profile` the functions that take most
     are printed.
     """
+    collect_rarely()  # as replicas do
     results = [row for count in requests for row in _run_both(count, num_rounds, profile=profile)]
     return {
         "environment": describe_environment(),

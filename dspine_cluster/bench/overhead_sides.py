@@ -28,6 +28,7 @@ from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine import padded_batch, sampling
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.errors import ChannelError
+from dspine_cluster.garbage import collect_rarely
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
 from dspine_cluster.token_bytes import TokenBytes
@@ -188,6 +189,7 @@ def serve_drafter(
     endpoint: str, secret: bytes, num_requests: int, connection: Connection, profile: bool
 ) -> None:
     limit_threads()
+    collect_rarely()
     profiler = cProfile.Profile() if profile else None
     loop = _TimedLoop(num_requests, Stopwatch(), profiler)
     listener = Listener(parse_endpoint(endpoint), null_hello("drafter"), secret, loop.add_channel)

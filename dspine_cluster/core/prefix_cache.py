@@ -90,6 +90,7 @@ class PrefixCache:
         if num_pages > session.num_indexed_pages:
             self.index.insert(session.keys, session.pages, session.num_indexed_pages, num_pages)
             session.num_indexed_pages = num_pages
+            session.has_new_pages = True  # others of the same tokens may have taken their places
 
     def _save(self, session: Session) -> None:
         """Make the prefix restorable that the session's recurrent state covers."""

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dspine_cluster.core.page_pool import num_pages_for
+from dspine_cluster.engine.page_table import PageTable, pool_slots
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -42,14 +44,27 @@ class Segment:
 class PackedRows:
     """Segments one after the other, as arrays."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], page_table: PageTable | None = None) -> None:
+        """With `page_table`, in which the requests' rows are up to date, pages need not be gathered."""
         self.lengths = [len(segment.tokens) for segment in segments]
         self.starts = [segment.start for segment in segments]
         self.state_slots = [segment.state_slot for segment in segments]
-        self.page_table = _page_table([segment.pages for segment in segments])
-        """int32 [num_segments, max_pages]; zero past a segment's pages."""
+        self.columns = np.array((self.lengths, self.starts, self.state_slots), np.int64)
+        """[3, num_segments]: the three lists."""
+        if page_table is None:
+            self._page_rows = _page_rows([segment.pages for segment in segments])
+            self._row_numbers = np.arange(len(segments))
+        else:
+            self._page_rows, self._row_numbers = page_table.rows, self.columns[2]
         self.num_rows = sum(self.lengths)
+        self.num_pages = num_pages_for(int((self.columns[0] + self.columns[1]).max()))
+        """That the longest of the requests needs."""
         self._segments = segments
+
+    @property
+    def page_table(self) -> npt.NDArray[np.int32]:
+        """int32 [num_segments, num_pages]; what lies beyond a request's last position may be any page."""
+        return self._page_rows[self._row_numbers, : self.num_pages]
 
     def fill(
         self,
@@ -58,14 +73,9 @@ class PackedRows:
         slots: npt.NDArray[np.integer[Any]],
     ) -> None:
         """Write each row's token, position and slot (page * 16 + offset): `[num_rows]` each."""
-        lengths = np.array(self.lengths)
-        numbers = np.arange(len(lengths)).repeat(lengths)  # [num_rows], of each row's segment
-        first_rows = lengths.cumsum() - lengths
+        lengths, starts, _ = self.columns
         tokens[:] = list(chain.from_iterable([segment.tokens for segment in self._segments]))
-        positions[:] = np.arange(self.num_rows) + (np.array(self.starts) - first_rows)[numbers]
-        slots[:] = self.page_table[numbers, positions // PAGE_TOKENS]
-        slots *= PAGE_TOKENS
-        slots += positions % PAGE_TOKENS
+        positions[:], slots[:] = pool_slots(self._page_rows, self._row_numbers, starts, lengths)
 
 
 class SegmentGroup:
@@ -89,18 +99,16 @@ class SegmentGroup:
 class PackedBatch:
     """The `Cache` of one pass: blocks first, then prefill chunks, then padding rows that touch nothing."""
 
-    def __init__(
-        self, blocks: Sequence[Segment], chunks: Sequence[Segment], kv_pool: KvPool, state_pool: StatePool
-    ) -> None:
+    def __init__(self, packed: PackedRows, num_blocks: int, kv_pool: KvPool, state_pool: StatePool) -> None:
+        """The first `num_blocks` segments are blocks, the others chunks."""
         device = kv_pool.keys.device
-        packed = PackedRows([*blocks, *chunks])
-        num_blocks, num_segments = len(blocks), len(blocks) + len(chunks)
+        num_segments = len(packed.lengths)
         self._kv_pool, self._state_pool = kv_pool, state_pool
         self._blocks = self._chunks = None
-        if blocks:
+        if num_blocks:
             num_pending = state_pool.num_pending[packed.state_slots[:num_blocks]]
             self._blocks = SegmentGroup(packed, slice(0, num_blocks), device, num_pending.tolist())
-        if chunks:
+        if num_segments > num_blocks:
             self._chunks = SegmentGroup(packed, slice(num_blocks, num_segments), device)
         self.num_tokens = packed.num_rows
         self._num_padding = max(0, MIN_ROWS - self.num_tokens)
@@ -142,7 +150,7 @@ class PackedBatch:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _page_table(pages: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
+def _page_rows(pages: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
     counts = np.array([len(own) for own in pages])
     table = np.zeros((len(pages), counts.max()), np.int32)
     # Arrays are joined as bytes, which is much cheaper than a copy a row.

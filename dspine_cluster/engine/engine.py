@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspine_cluster.core.graph_buckets import GraphBuckets
-from dspine_cluster.core.page_pool import extend_slots
-from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, Segment
+from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, PackedRows, Segment
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.padded_batch import PaddedBatch
+from dspine_cluster.engine.page_table import PageTable, pool_slots
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.engine.ranks.followers import Followers
@@ -58,31 +59,37 @@ class Engine:
             self.graphs = PassGraphs(self._run, graph_buckets, self.kv_pool, self.state_pool)
 
     @torch.inference_mode()
-    def forward(self, blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
+    def forward(
+        self, blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable | None = None
+    ) -> Tensor:
         """Run blocks and prefill chunks in one pass.
 
         K/V and features of all tokens are stored. A chunk advances its recurrent state; a block advances it to its
         anchor and leaves the inputs of its proposals pending until `state_pool.set_pending`. Returns the final hidden
-        states `[num_tokens, hidden_size]`, blocks first, in the order given.
+        states `[num_tokens, hidden_size]`, blocks first, in the order given. `page_table`, if there is one, holds the
+        segments' pages already.
 
         Raises:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
             EngineStoppedError, RuntimeError: a rank is lost.
         """
         if self._pace is None:
-            return self._forward(blocks, chunks)
+            return self._forward(blocks, chunks, page_table)
         with self._pace.passing((*blocks, *chunks)):
-            return self._forward(blocks, chunks)
+            return self._forward(blocks, chunks, page_table)
 
-    def _forward(self, blocks: Sequence[Segment], chunks: Sequence[Segment]) -> Tensor:
+    def _forward(
+        self, blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable | None
+    ) -> Tensor:
         if self.followers is not None:
             num_pending = self.state_pool.num_pending[[block.state_slot for block in blocks]]
             self.followers.run(blocks, chunks, num_pending.tolist())
-        hidden = self.graphs.forward(blocks) if self.graphs is not None and not chunks else None
+        packed = PackedRows([*blocks, *chunks], page_table)
+        hidden = self.graphs.forward(packed) if self.graphs is not None and not chunks else None
         if hidden is None:
-            batch = PackedBatch(blocks, chunks, self.kv_pool, self.state_pool)
+            batch = PackedBatch(packed, len(blocks), self.kv_pool, self.state_pool)
             hidden = self._run(batch)[: batch.num_tokens]
-        if not hidden.sum().isfinite():
+        if not isfinite(hidden.sum().item()):
             raise FloatingPointError(
                 "the target gave numbers that are not finite: check its weights and the memory"
             )
@@ -137,13 +144,18 @@ class Engine:
         rows = self.feature_pool.rows
         return rows.shape[1] * rows.itemsize
 
-    def read_features(self, runs: Sequence[tuple[Sequence[int], int, int]]) -> npt.NDArray[np.uint8]:
-        """Raw feature rows of positions start .. end - 1 of each run (pages of its request, start, end), one run after
-        the other: uint8 `[num_rows, row_bytes]`."""
-        slots: list[int] = []  # runs are short: arrays of their own would take longer
-        for pages, start, end in runs:
-            extend_slots(slots, pages, start, end)
+    def read_features(
+        self,
+        page_rows: npt.NDArray[np.int32],
+        numbers: Sequence[int],
+        starts: Sequence[int],
+        lengths: Sequence[int],
+    ) -> npt.NDArray[np.uint8]:
+        """Raw feature rows of the positions start .. start + length - 1 of each run, one run after the other: uint8
+        `[num_rows, row_bytes]`. Run i is of the request that has the pages `page_rows[numbers[i]]`."""
+        _, slots = pool_slots(page_rows, *np.array((numbers, starts, lengths), np.int64))
         rows = self.feature_pool.rows
-        index = torch.from_numpy(np.array(slots)).to(rows.device)
-        raw: npt.NDArray[np.uint8] = rows.index_select(0, index).cpu().view(torch.uint8).numpy()
+        raw: npt.NDArray[np.uint8] = (
+            rows.index_select(0, torch.from_numpy(slots).to(rows.device)).cpu().view(torch.uint8).numpy()
+        )
         return raw

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dspine_cluster.core.graph_buckets import GraphBucket
-from dspine_cluster.engine.batch import PackedRows, Segment, SegmentGroup
+from dspine_cluster.engine.batch import PackedRows, SegmentGroup
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.engine.staging import Staging
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -54,15 +52,15 @@ class PaddedBatch:
         if self._is_recordable:
             self._group = _group_over(fields, bucket)
 
-    def fill(self, blocks: Sequence[Segment]) -> None:
-        """Take the blocks of the next pass."""
+    def fill(self, blocks: PackedRows | None) -> None:
+        """Take the blocks of the next pass; None: it has no rows."""
         host = self.inputs.host
-        packed = PackedRows(blocks) if blocks else None
-        num_rows = packed.num_rows if packed is not None else 0
-        if packed is not None:
-            packed.fill(*(host[name][:num_rows] for name in ("tokens", "positions", "slots")))
-            self._fill_requests(packed)
-        host["feature_rows"][:num_rows] = host["slots"][:num_rows]
+        num_rows = num_requests = 0
+        if blocks is not None:
+            num_rows, num_requests = blocks.num_rows, len(blocks.lengths)
+            blocks.fill(host["tokens"][:num_rows], host["positions"][:num_rows], host["slots"][:num_rows])
+            host["feature_rows"][:num_rows] = host["slots"][:num_rows]
+            self._fill_requests(blocks)
         for name, padding in (
             ("tokens", 0),
             ("positions", 0),
@@ -71,11 +69,11 @@ class PaddedBatch:
         ):
             host[name][num_rows:] = padding
         for name in ("first_positions", "state_slots", "num_pending"):
-            host[name][len(blocks) :] = 0
-        host["row_starts"][len(blocks) :] = num_rows
+            host[name][num_requests:] = 0
+        host["row_starts"][num_requests:] = num_rows
         self.inputs.send()
         if not self._is_recordable:
-            self._group = None if packed is None else self._group_of(packed)
+            self._group = None if blocks is None else self._group_of(blocks)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, heads: HeadTransform) -> Tensor:
         group = self._group
@@ -101,13 +99,13 @@ class PaddedBatch:
 
     def _fill_requests(self, packed: PackedRows) -> None:
         host, num_requests = self.inputs.host, len(packed.lengths)
-        host["first_positions"][:num_requests] = packed.starts
-        host["state_slots"][:num_requests] = packed.state_slots
-        host["num_pending"][:num_requests] = self._state_pool.num_pending[packed.state_slots]
+        lengths, starts, state_slots = packed.columns
+        host["first_positions"][:num_requests] = starts
+        host["state_slots"][:num_requests] = state_slots
+        host["num_pending"][:num_requests] = self._state_pool.num_pending[state_slots]
         host["row_starts"][0] = 0
-        np.cumsum(packed.lengths, out=host["row_starts"][1 : num_requests + 1])
-        table = packed.page_table[:, : host["page_table"].shape[1]]
-        host["page_table"][:num_requests, : table.shape[1]] = table
+        lengths.cumsum(out=host["row_starts"][1 : num_requests + 1])
+        host["page_table"][:num_requests, : packed.num_pages] = packed.page_table
 
     def _group_of(self, packed: PackedRows) -> _Group:
         """Plans of these blocks alone."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from dspine_cluster.core.graph_buckets import GraphBucket, GraphBuckets, table_pages
-from dspine_cluster.core.page_pool import num_pages_for
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.graphs import GraphCache
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.pools import KvPool, StatePool
@@ -43,15 +42,15 @@ class PassGraphs:
         """To what the tokens of a pass are padded."""
         return self._buckets.token_sizes
 
-    def forward(self, blocks: Sequence[Segment]) -> Tensor | None:
+    def forward(self, blocks: PackedRows) -> Tensor | None:
         """Final hidden states `[num_tokens, hidden_size]`, good until the next pass; None where no bucket fits.
 
         The caller must have waited for the device since the pass before.
         """
         size = self._size(blocks)
-        return None if size is None else self._forward(size, blocks)
+        return None if size is None else self._forward(size, blocks)[: blocks.num_rows]
 
-    def is_recorded(self, blocks: Sequence[Segment]) -> bool:
+    def is_recorded(self, blocks: PackedRows) -> bool:
         size = self._size(blocks)
         return size is not None and self._graphs.is_recorded(size)
 
@@ -59,20 +58,16 @@ class PassGraphs:
     def warm_up(self) -> None:
         """Record plain decoding and whole blocks over short contexts. Pools stay as they are."""
         for bucket in self._buckets.common():
-            self._forward(_Size(bucket, table_pages(0)), [])
+            self._forward(_Size(bucket, table_pages(0)), None)
 
-    def _forward(self, size: _Size, blocks: Sequence[Segment]) -> Tensor:
+    def _forward(self, size: _Size, blocks: PackedRows | None) -> Tensor:
         if size not in self._batches:
             self._batches[size] = PaddedBatch(size.bucket, size.num_pages, self._kv_pool, self._state_pool)
         batch = self._batches[size]
         batch.fill(blocks)
-        hidden = self._graphs.run(size, lambda: self._run(batch))
-        return hidden[: sum(len(block.tokens) for block in blocks)]
+        return self._graphs.run(size, lambda: self._run(batch))
 
-    def _size(self, blocks: Sequence[Segment]) -> _Size | None:
-        replays = bool(self._state_pool.num_pending[[block.state_slot for block in blocks]].any())
-        bucket = self._buckets.bucket_of([len(block.tokens) for block in blocks], replays=replays)
-        if bucket is None:
-            return None
-        num_pages = max(num_pages_for(block.start + len(block.tokens)) for block in blocks)
-        return _Size(bucket, table_pages(num_pages))
+    def _size(self, blocks: PackedRows) -> _Size | None:
+        replays = bool(self._state_pool.num_pending[blocks.columns[2]].any())
+        bucket = self._buckets.bucket_of(blocks.lengths, replays=replays)
+        return None if bucket is None else _Size(bucket, table_pages(blocks.num_pages))

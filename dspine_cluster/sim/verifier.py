@@ -237,7 +237,7 @@ class SimulatedVerifier:
         for _, resume in admitted:
             self.index.hold(resume.match)
         for block in plan.blocks:
-            block.session.pages.extend(self.index.allocate(block.num_new_pages))
+            block.session.add_pages(self.index.allocate(block.num_new_pages))
         for chunk, resume in admitted:
             self._waiting.remove(chunk.session)
             self._running.append(chunk.session)

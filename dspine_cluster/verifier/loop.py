@@ -269,7 +269,7 @@ class VerifierLoop:
         )
 
     def _read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
-        return self._engine.read_features([(session.pages, start, end) for session, start, end in runs])
+        return self._passes.read_features(runs)
 
     def _note_duration(self, plan: BatchPlan, taken_s: float) -> None:
         if plan.blocks:

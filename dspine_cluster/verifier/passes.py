@@ -11,7 +11,9 @@ from dspine_cluster.core.session import Session
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.engine.sampling import verify
+from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.logprobs import LogprobsReader
 from dspine_cluster.verifier.streams import Streams
@@ -27,6 +29,7 @@ class PassRunner:
         self._engine = engine
         self._streams = streams
         self._generator = generator
+        self._page_table = PageTable(engine.state_pool.num_slots)
         self.logprobs = LogprobsReader(engine.logits)
 
     def run(self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock]) -> list[tuple[PassItem, Verdict]]:
@@ -35,47 +38,65 @@ class PassRunner:
         `drafted` holds the blocks that drafters proposed, by uid. The accepted inputs of each block are left to be
         replayed by the next pass.
         """
-        sessions = [block.session for block in plan.blocks]
-        # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
-        # the proposals are.
-        blocks = [
-            self._block(item.session, _proposals(item, drafted), drafted).legal() for item in plan.blocks
-        ]
+        blocks: list[Block] = []
+        segments: list[Segment] = []
+        for item in plan.blocks:
+            session = item.session
+            block = self._block(session, item.verify_length, drafted)
+            blocks.append(block)
+            segments.append(self._segment(session, [session.tokens[-1], *block.proposals]))
         hidden = self._engine.forward(
-            [
-                _segment(session, [session.tokens[-1], *own])
-                for session, own in zip(sessions, (block.proposals for block in blocks), strict=True)
-            ],
-            [_segment(chunk.session, chunk.tokens) for chunk in plan.chunks],
+            segments, [self._segment(chunk.session, chunk.tokens) for chunk in plan.chunks], self._page_table
         )  # [num_tokens, hidden_size]
         block_rows = [block.num_rows for block in blocks]
         num_block_rows = sum(block_rows)
         completing = list(_completing_chunks(plan, num_block_rows))
-        blocks += [self._block(chunk.session, [], {}) for chunk, _ in completing]
+        blocks += [self._block(chunk.session, 0, {}) for chunk, _ in completing]
         sampled = hidden[:num_block_rows]
         if completing:
             sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
-        self._keep_accepted(plan.blocks, verdicts)
+        # The accepted proposals of each block are committed; the rest of its inputs is void.
+        self._engine.state_pool.set_pending(
+            [segment.state_slot for segment in segments],
+            [verdict.num_accepted for verdict in verdicts[: len(segments)]],
+        )
         self.logprobs.read(plan, hidden, block_rows, verdicts)
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
         return list(zip(items, verdicts, strict=True))
 
-    def _block(
-        self, session: Session, proposals: Sequence[int], drafted: Mapping[int, DraftedBlock]
-    ) -> Block:
-        rules = self._streams[session.uid].rules
-        source = drafted.get(session.uid)
-        if not proposals or source is None:
-            return Block(rules, session.tokens, proposals)
-        return Block(rules, session.tokens, proposals, source.candidates, source.probs)
-
-    def _keep_accepted(self, blocks: Sequence[BlockPlan], verdicts: Sequence[Verdict]) -> None:
-        """The accepted proposals of each block are committed; the rest of its inputs is void."""
-        self._engine.state_pool.set_pending(
-            [_state_slot(item.session) for item in blocks],
-            [verdict.num_accepted for verdict in verdicts[: len(blocks)]],
+    def read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
+        """Raw feature rows of positions start .. end - 1 of each run (session, start, end), one run after the other:
+        uint8 `[num_rows, row_bytes]`."""
+        state_slots = [self._state_slot(session) for session, _, _ in runs]
+        return self._engine.read_features(
+            self._page_table.rows,
+            state_slots,
+            [start for _, start, _ in runs],
+            [end - start for _, start, end in runs],
         )
+
+    def _block(self, session: Session, verify_length: int, drafted: Mapping[int, DraftedBlock]) -> Block:
+        rules, tokens = self._streams[session.uid].rules, session.tokens
+        if not verify_length:
+            return Block(rules, tokens)
+        source = drafted[session.uid]
+        block = Block(rules, tokens, source.tokens[:verify_length], source.candidates, source.probs)
+        # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
+        # the proposals are.
+        return block if rules.grammar is None else block.legal()
+
+    def _segment(self, session: Session, tokens: Sequence[int]) -> Segment:
+        return Segment(tokens, session.num_computed, session.pages, self._state_slot(session))
+
+    def _state_slot(self, session: Session) -> int:
+        """The session's slot, whose row of the page table is up to date then."""
+        slot = session.state_slot
+        assert slot is not None
+        if session.has_new_pages:
+            self._page_table.write(slot, session.pages)
+            session.has_new_pages = False
+        return slot
 
 
 def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkPlan, int]]:
@@ -85,16 +106,3 @@ def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkP
         row += chunk.num_tokens
         if chunk.completes_prefill:
             yield chunk, row - 1
-
-
-def _proposals(item: BlockPlan, drafted: Mapping[int, DraftedBlock]) -> list[int]:
-    return drafted[item.session.uid].tokens[: item.verify_length] if item.verify_length else []
-
-
-def _segment(session: Session, tokens: Sequence[int]) -> Segment:
-    return Segment(tokens, session.num_computed, session.pages, _state_slot(session))
-
-
-def _state_slot(session: Session) -> int:
-    assert session.state_slot is not None
-    return session.state_slot

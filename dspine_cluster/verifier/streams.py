@@ -101,7 +101,7 @@ class Streams:
             index.hold(resume.match)
         for block in plan.blocks:
             if block.num_new_pages:
-                block.session.pages.extend(index.allocate(block.num_new_pages))
+                block.session.add_pages(index.allocate(block.num_new_pages))
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dspine_cluster.core.graph_buckets import GraphBucket
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_kernels.gated_delta import blocks as delta_blocks
@@ -25,10 +25,10 @@ def filled_batch() -> PaddedBatch:
     kv_pool = KvPool.create(hybrid_config(), 10, torch.float32, CPU)
     state_pool = StatePool(hybrid_config(), 4, torch.float32, CPU)
     batch = PaddedBatch(GraphBucket(4, 16, max_width=16, replays=True), 8, kv_pool, state_pool)
-    batch.fill([Segment([9] * 4, 100, list(range(8)), slot) for slot in range(4)])
+    batch.fill(PackedRows([Segment([9] * 4, 100, list(range(8)), slot) for slot in range(4)]))
     for slot, num_accepted in ((2, 5), (3, 1)):
         state_pool.set_pending(slot, num_accepted)
-    batch.fill(BLOCKS)
+    batch.fill(PackedRows(BLOCKS))
     return batch
 
 

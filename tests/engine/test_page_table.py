@@ -1,0 +1,34 @@
+"""Rows of a page table are requests' pages, and slots are where they say."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspine_cluster.core.page_pool import slot_of
+from dspine_cluster.engine.page_table import PageTable, pool_slots
+
+pages = st.lists(st.integers(1, 500), max_size=150)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), pages), max_size=8))
+def test_rows_are_the_pages_written_last_and_zero_beyond(writes: list[tuple[int, list[int]]]) -> None:
+    table = PageTable(4)
+    written: dict[int, list[int]] = {}
+    for slot, own in writes:
+        table.write(slot, own)
+        written[slot] = own
+    for slot in range(4):
+        own = written.get(slot, [])
+        assert table.rows[slot].tolist() == own + [0] * (table.rows.shape[1] - len(own))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=6))
+def test_slots_are_those_of_each_position(runs: list[tuple[int, int, int]]) -> None:
+    rows = np.arange(1, 19, dtype=np.int32).reshape(3, 6)[::-1]
+    numbers, starts, lengths = np.array(runs).T
+    positions, slots = pool_slots(rows, numbers, starts, lengths)
+    expected = [(row, position) for row, start, length in runs for position in range(start, start + length)]
+    assert positions.tolist() == [position for _, position in expected]
+    assert slots.tolist() == [slot_of(rows[row].tolist(), position) for row, position in expected]
