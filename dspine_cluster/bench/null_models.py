@@ -84,11 +84,10 @@ class NullTarget(TargetModel):
     def forward(
         self, tokens: Tensor, positions: Tensor, cache: object, tapped_layers: object = ()
     ) -> TargetOutput:
-        with self._stopwatch.in_model():
-            hidden = self._hidden[: len(tokens)]
-            hidden[:, 0] = positions
-            self._stopwatch.note_pass(len(tokens))
-            return TargetOutput(hidden, hidden)
+        hidden = self._hidden[: len(tokens)]
+        hidden[:, 0] = positions
+        self._stopwatch.note_pass(len(tokens))
+        return TargetOutput(hidden, hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
         with self._stopwatch.in_model():
@@ -98,14 +97,12 @@ class NullTarget(TargetModel):
 class NullProjector(nn.Module):
     """Every feature is zero."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._stopwatch = stopwatch
         self._features = torch.zeros(_MAX_ROWS, HIDDEN_SIZE)
 
     def forward(self, taps: Tensor) -> Tensor:
-        with self._stopwatch.in_model():
-            return self._features[: len(taps)]
+        return self._features[: len(taps)]
 
 
 class NullDrafter(Drafter):

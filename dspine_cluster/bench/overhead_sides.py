@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from torch import Tensor
+
 from dspine_cluster.bench.null_models import (
     DRAFTER_CONFIG,
     HIDDEN_SIZE,
@@ -26,7 +28,9 @@ from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine import padded_batch, sampling
+from dspine_cluster.engine.batch import PackedBatch
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.garbage import collect_rarely
 from dspine_cluster.models.folder import load_tokenizer
@@ -60,6 +64,27 @@ class _DraftsForAll(DynamicVerifyLength):
         return uids
 
 
+class _NullEngine(Engine):
+    """Counts layers and features as the model's, which on a GPU are one recorded launch."""
+
+    def __init__(self, stopwatch: Stopwatch, num_requests: int, length: int) -> None:
+        self._stopwatch = stopwatch
+        super().__init__(
+            NullTarget(stopwatch),
+            num_pages=(length + PAGE_TOKENS) * num_requests // PAGE_TOKENS,
+            num_slots=num_requests,
+            projector=NullProjector(),
+            tapped_layers=DRAFTER_CONFIG.target_layer_ids,
+            feature_size=HIDDEN_SIZE,
+            graph_buckets=GraphBuckets(num_requests, DRAFTER_CONFIG.block_size),
+        )
+        self.feature_pool.storage.zero_()  # or the first write to each page would be counted
+
+    def _run(self, batch: PackedBatch | PaddedBatch) -> Tensor:
+        with self._stopwatch.in_model():
+            return super()._run(batch)
+
+
 class VerifierBench:
     """A verifier loop whose requests never end, driven in this thread."""
 
@@ -77,15 +102,7 @@ class VerifierBench:
             max_running_requests=num_requests,
             max_batch_tokens=17 * num_requests + PROMPT_TOKENS,
         )
-        engine = Engine(
-            NullTarget(self._stopwatch),
-            num_pages=(length + PAGE_TOKENS) * num_requests // PAGE_TOKENS,
-            num_slots=num_requests,
-            projector=NullProjector(self._stopwatch),
-            tapped_layers=DRAFTER_CONFIG.target_layer_ids,
-            feature_size=HIDDEN_SIZE,
-            graph_buckets=GraphBuckets(num_requests, DRAFTER_CONFIG.block_size),
-        )
+        engine = _NullEngine(self._stopwatch, num_requests, length)
         self.loop = VerifierLoop(
             engine,
             TokenBytes(load_tokenizer(locate_model(VerifierConfig().target))),

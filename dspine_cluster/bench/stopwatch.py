@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import cProfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,14 +15,44 @@ _PASS_S = 12.5e-3
 _TOKEN_S = 0.07e-3
 """What a pass takes at least on one GPU at 27B, and what a token takes in a large one: for the policy that decides by
 time."""
-_ZERO = np.zeros(2)
+
+
+class Span:
+    """CPU time of this thread and wall time that passed inside; entering and leaving take little beside."""
+
+    def __init__(self, inner: Span | None = None) -> None:
+        """What passes in `inner` meanwhile does not count."""
+        self.cpu_s = self.wall_s = 0.0
+        self._inner = inner
+
+    def __enter__(self) -> None:
+        if self._inner is not None:
+            self.cpu_s += self._inner.cpu_s
+            self.wall_s += self._inner.wall_s
+        self._wall_start_s = time.perf_counter()
+        self._cpu_start_s = time.thread_time()
+
+    def __exit__(self, *raised: object) -> None:
+        cpu_s = time.thread_time() - self._cpu_start_s
+        self.cpu_s += cpu_s
+        self.wall_s += time.perf_counter() - self._wall_start_s
+        if self._inner is not None:
+            self.cpu_s -= self._inner.cpu_s
+            self.wall_s -= self._inner.wall_s
+
+    def take(self) -> Seconds:
+        """What has passed inside since this was last asked."""
+        taken = np.array((self.cpu_s, self.wall_s))
+        self.cpu_s = self.wall_s = 0.0
+        return taken
 
 
 class Stopwatch:
     """CPU and wall time of one thread, that of models and of sampling kept apart."""
 
     def __init__(self) -> None:
-        self._model = self._sampling = _ZERO
+        self._model = Span()
+        self._sampling = Span(self._model)
         self._virtual_s = 1.0
 
     def clock(self) -> float:
@@ -38,21 +66,13 @@ class Stopwatch:
 
     def take(self) -> Spent:
         """What was spent in models and in sampling since last asked; of sampling without the models beneath it."""
-        spent = Spent(self._model, self._sampling)
-        self._model = self._sampling = _ZERO
-        return spent
+        return Spent(self._model.take(), self._sampling.take())
 
-    @contextmanager
-    def in_model(self) -> Iterator[None]:
-        start = now()
-        yield
-        self._model = self._model + now() - start
+    def in_model(self) -> Span:
+        return self._model
 
-    @contextmanager
-    def in_sampling(self) -> Iterator[None]:
-        start, model = now(), self._model
-        yield
-        self._sampling = self._sampling + now() - start - (self._model - model)
+    def in_sampling(self) -> Span:
+        return self._sampling
 
 
 class Spent(NamedTuple):
@@ -60,11 +80,6 @@ class Spent(NamedTuple):
 
     model: Seconds
     sampling: Seconds
-
-
-def now() -> Seconds:
-    """This thread's CPU time and the wall clock."""
-    return np.array((time.thread_time(), time.perf_counter()))
 
 
 class Round(NamedTuple):
@@ -81,22 +96,21 @@ class Rounds:
         self.done: list[Round] = []
         self._stopwatch = stopwatch
         self._profile = profile
-        self._steps = self._start = np.zeros(2)
+        self._steps = Span()
         stopwatch.take()
 
     def __enter__(self) -> None:
         if self._profile is not None:
             self._profile.enable()
-        self._start = now()
+        self._steps.__enter__()
 
     def __exit__(self, *raised: object) -> None:
-        self._steps = self._steps + now() - self._start
+        self._steps.__exit__()
         if self._profile is not None:
             self._profile.disable()
 
     def end(self, *, counts: bool = True) -> None:
         """The steps since the last round make one."""
-        spent = self._stopwatch.take()
+        spent, steps = self._stopwatch.take(), self._steps.take()
         if counts:
-            self.done.append(Round(self._steps - spent.model - spent.sampling, spent.sampling))
-        self._steps = np.zeros(2)
+            self.done.append(Round(steps - spent.model - spent.sampling, spent.sampling))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,15 +17,18 @@ from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Opened, Proposals
-from dspine_cluster.types import SamplingParams
 
 _REMEMBERED_ASKS = 64
 """More rounds than pass before a new drafter's first answer, which tells how long its drafts take."""
-_MAX_MASS_ERROR = 1e-3
+_LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 """How far a float32 distribution may be from a sum of 1."""
 _EDGES = np.array(CONFIDENCE_EDGES)
 _CERTAIN = (None, None)
 """Whoever does not sample without a seed needs no distribution."""
+
+
+DraftRow: TypeAlias = tuple[int, ...]
+"""What is asked for one request: the numbers of its column in `Draft.numbers`."""
 
 
 class Fallback(StrEnum):
@@ -51,7 +56,7 @@ class Fallback(StrEnum):
 class DraftedBlock:
     """Proposals for one request's present anchor."""
 
-    tokens: list[int]
+    tokens: Int32Array  # [num_proposals]
     candidates: Int32Array | None  # [num_proposals, K]
     probs: Float32Array | None  # [num_proposals, K]
     cells: list[int]
@@ -97,21 +102,27 @@ class Attachment:
     """Positions, start and end, that the draft at the present anchor needs."""
     max_context_tokens: int | None = None
     """How many of the newest positions the drafter keeps; None until it has answered `Open`."""
-    asked_at_s: dict[int, float] = field(default_factory=dict)
-    """When the drafts of the last rounds were asked for, by round: late ones are measured too."""
+    asked_at_s: float = 0.0
+    """When the draft of `asked_round` was asked for."""
+    _late_asks_s: dict[int, float] = field(default_factory=dict)
+    """When drafts were asked for that had not come when the next one was, by round: they are measured too."""
     block: DraftedBlock | None = None
     refusal: Fallback | None = None
     asked_round: int = -1
     """The last round whose draft was asked for; -1 before the first."""
-    num_prompt: int = field(init=False)
-    sampling: SamplingParams = field(init=False)
     needs_distributions: bool = field(init=False)
     """Whether proposals are of use only with the distributions that they were drawn from."""
+    temperature: float = field(init=False)
+    _num_prompt: int = field(init=False)
+    _seed: tuple[int, int] = field(init=False)
+    """Whether there is one, and which."""
 
     def __post_init__(self) -> None:
-        self.num_prompt = self.session.num_prompt
-        self.sampling = self.session.request.sampling
-        self.needs_distributions = not self.sampling.is_greedy and self.sampling.seed is None
+        sampling = self.session.request.sampling
+        self.needs_distributions = not sampling.is_greedy and sampling.seed is None
+        self.temperature = sampling.temperature
+        self._num_prompt = self.session.num_prompt
+        self._seed = (sampling.seed is not None, sampling.seed or 0)
 
     @property
     def is_outstanding(self) -> bool:
@@ -130,16 +141,29 @@ class Attachment:
             return 0
         return max(0, self.session.anchor_position - self.max_context_tokens)
 
-    def note_asked(self, now_s: float) -> int:
-        """The draft of the session's present round, whose number is returned, is asked for now."""
-        session, asked_at_s = self.session, self.asked_at_s
+    def note_asked(self, now_s: float, num_proposals: int) -> DraftRow:
+        """The draft of the session's present round is asked for now: the column of the request in `Draft.numbers`."""
+        session, uid, tokens = self.session, self.session.uid, self.session.tokens
+        if self.block is None and self.refusal is None and self.asked_round >= 0:
+            self._note_late()
         self.asked_round = number = session.round
-        asked_at_s[number] = now_s
-        if len(asked_at_s) > _REMEMBERED_ASKS:
-            del asked_at_s[next(iter(asked_at_s))]
+        self.asked_at_s = now_s
         self.block = self.refusal = None
-        self.link.awaited[session.uid] = self
-        return number
+        self.link.awaited[uid] = self
+        length = len(tokens)
+        return (
+            uid,
+            number,
+            tokens[-1],
+            length - 1,
+            num_proposals,
+            length - self._num_prompt,
+            *self._seed,
+        )
+
+    def when_asked_s(self, number: int) -> float | None:
+        """When the draft of a round was asked for, if that is known still."""
+        return self.asked_at_s if number == self.asked_round else self._late_asks_s.get(number)
 
     def note_block(self, block: DraftedBlock) -> None:
         """The draft of the present round has come."""
@@ -150,6 +174,11 @@ class Attachment:
         """No draft comes for the round that was asked for last."""
         self.refusal = reason
         self.link.awaited.pop(self.session.uid, None)
+
+    def _note_late(self) -> None:
+        self._late_asks_s[self.asked_round] = self.asked_at_s
+        if len(self._late_asks_s) > _REMEMBERED_ASKS:
+            del self._late_asks_s[next(iter(self._late_asks_s))]
 
     def note_opened(self, message: Opened) -> None:
         """The drafter has told what it has, and how much it keeps."""
@@ -176,22 +205,10 @@ class Attachment:
         return Fallback.LATE if is_late and not self.is_answered else Fallback.JOINING
 
 
-def draft_of(asked: Sequence[tuple[Attachment, int]]) -> Draft:
-    """Ask for that many proposals after the anchor of each attached session."""
-    attachments = [attachment for attachment, _ in asked]
-    sessions = [attachment.session for attachment in attachments]
-    lengths = [len(session.tokens) for session in sessions]
-    samplings = [attachment.sampling for attachment in attachments]
-    return Draft.of(
-        uids=[session.uid for session in sessions],
-        rounds=[session.round for session in sessions],
-        anchors=[session.tokens[-1] for session in sessions],
-        positions=[length - 1 for length in lengths],
-        num_proposals=[num_proposals for _, num_proposals in asked],
-        output_indices=[length - own.num_prompt for length, own in zip(lengths, attachments, strict=True)],
-        seeds=[sampling.seed for sampling in samplings],
-        temperatures=[sampling.temperature for sampling in samplings],
-    )
+def draft_of(asked: Sequence[tuple[DraftRow, float]]) -> Draft:
+    """What `Attachment.note_asked` gave for each request, with its temperature."""
+    rows = np.fromiter(chain.from_iterable([row for row, _ in asked]), np.int64).reshape(len(asked), -1)
+    return Draft(rows.T.copy(), np.array([temperature for _, temperature in asked], np.float64))
 
 
 def read_blocks(
@@ -209,11 +226,11 @@ def read_blocks(
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
     sampled = [row for row, needs_distributions in present if needs_distributions]
     drawn_from = _distributions(message, sampled) if sampled else iter(())
-    token_lists, cells = message.tokens.tolist(), read_cells(message.confidence)
+    tokens, cells = message.tokens, read_cells(message.confidence)
     blocks = []
     for row, needs_distributions in present:
         candidates, probs = next(drawn_from) if needs_distributions else _CERTAIN
-        blocks.append(DraftedBlock(token_lists[row], candidates, probs, cells[row]))
+        blocks.append(DraftedBlock(tokens[row], candidates, probs, cells[row]))
     return blocks
 
 
@@ -233,7 +250,7 @@ def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[In
     ones = np.ones(shape[1], np.float32)  # products with it sum up much faster than short sums do
     drawn = (probs * (candidates == tokens[..., None])).reshape(shape) @ ones  # [num_rows * num_proposals]
     mass = probs.reshape(shape) @ ones
-    if not ((drawn > 0.0).all() and (np.abs(mass - 1.0) < _MAX_MASS_ERROR).all()):
+    if mass.size and not (drawn.min() > 0.0 and mass.min() > _LEAST_MASS and mass.max() < _MOST_MASS):
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )

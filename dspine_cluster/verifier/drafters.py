@@ -15,6 +15,7 @@ from dspine_cluster.transport.messages import KEY_BYTES, Busy, Message, Need, Op
 from dspine_cluster.verifier.attachments import (
     Attachment,
     DraftedBlock,
+    DraftRow,
     Fallback,
     Link,
     draft_of,
@@ -157,7 +158,7 @@ class Drafters:
             deadline_s = link.pace.deadline_s(self.plain_step_s)
             for uid, attachment in link.awaited.items():
                 number = attachment.asked_round
-                late_at_s = attachment.asked_at_s[number] + deadline_s
+                late_at_s = attachment.asked_at_s + deadline_s
                 if now < late_at_s and number == attachment.session.round:
                     found[uid] = late_at_s
         return found
@@ -213,7 +214,7 @@ class Drafters:
         lost = self._sender.flush()
         for link in lost:
             self._links.drop(link, report=True)
-        asked: dict[str, list[tuple[Attachment, int]]] = {link.endpoint: [] for link in self._links.all}
+        asked: dict[str, list[tuple[DraftRow, float]]] = {link.endpoint: [] for link in self._links.all}
         again: list[tuple[Session, int]] = []
         for attachment, num_proposals in found:
             if lost and attachment.link in lost:
@@ -226,8 +227,8 @@ class Drafters:
             else:
                 attached.append(attachment)
             if (has_all or self._sender.has_tail(attachment)) and attachment.link.endpoint in asked:
-                attachment.note_asked(now_s)
-                asked[attachment.link.endpoint].append((attachment, num_proposals))
+                row = attachment.note_asked(now_s, num_proposals)
+                asked[attachment.link.endpoint].append((row, attachment.temperature))
         for link in self._links.all:
             if asked[link.endpoint]:
                 self._links.send(link, draft_of(asked[link.endpoint]))
@@ -271,7 +272,7 @@ class Drafters:
         present: list[Attachment] = []
         for row, (uid, number) in enumerate(zip(message.uids.tolist(), message.rounds.tolist(), strict=True)):
             attachment = find(uid)
-            if attachment is None or (asked_at_s := attachment.asked_at_s.get(number)) is None:
+            if attachment is None or (asked_at_s := attachment.when_asked_s(number)) is None:
                 continue
             ask_times_s.append(asked_at_s)
             if attachment.session.round == number:

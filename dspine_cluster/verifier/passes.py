@@ -81,7 +81,7 @@ class PassRunner:
         if not verify_length:
             return Block(rules, tokens)
         source = drafted[session.uid]
-        block = Block(rules, tokens, source.tokens[:verify_length], source.candidates, source.probs)
+        block = Block(rules, tokens, source.tokens[:verify_length].tolist(), source.candidates, source.probs)
         # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
         # the proposals are.
         return block if rules.grammar is None else block.legal()
