@@ -46,11 +46,12 @@ class Committing:
         accepted: list[int] = []
         committed: list[Committed] = []
         charged: dict[str, int] = {}  # tokens by client
-        streams, grows_in_decoding = self._streams, self._streams.prefix_cache.grows_in_decoding
+        streams, by_uid = self._streams, self._streams.by_uid
+        grows_in_decoding = streams.prefix_cache.grows_in_decoding
         for item, verdict in decisions:
             session = item.session
             uid = session.uid
-            stream = streams[uid]
+            stream = by_uid[uid]
             tokens, num_accepted = verdict.token_ids, verdict.num_accepted
             text: str | Detokenizer = stream.detokenizer
             reason = None

@@ -38,20 +38,17 @@ class PassRunner:
         `drafted` holds the blocks that drafters proposed, by uid. The accepted inputs of each block are left to be
         replayed by the next pass.
         """
-        blocks: list[Block] = []
-        segments: list[Segment] = []
-        for item in plan.blocks:
-            session = item.session
-            block = self._block(session, item.verify_length, drafted)
-            blocks.append(block)
-            segments.append(self._segment(session, [session.tokens[-1], *block.proposals]))
+        blocks, segments = self._blocks(plan.blocks, drafted)
         hidden = self._engine.forward(
             segments, [self._segment(chunk.session, chunk.tokens) for chunk in plan.chunks], self._page_table
         )  # [num_tokens, hidden_size]
         block_rows = [block.num_rows for block in blocks]
         num_block_rows = sum(block_rows)
         completing = list(_completing_chunks(plan, num_block_rows))
-        blocks += [self._block(chunk.session, 0, {}) for chunk, _ in completing]
+        blocks += [
+            Block(self._streams.by_uid[chunk.session.uid].rules, chunk.session.tokens)
+            for chunk, _ in completing
+        ]
         sampled = hidden[:num_block_rows]
         if completing:
             sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
@@ -76,18 +73,34 @@ class PassRunner:
             [end - start for _, start, end in runs],
         )
 
-    def _block(self, session: Session, verify_length: int, drafted: Mapping[int, DraftedBlock]) -> Block:
-        rules, tokens = self._streams[session.uid].rules, session.tokens
-        if not verify_length:
-            return Block(rules, tokens)
-        source = drafted[session.uid]
-        block = Block(rules, tokens, source.tokens[:verify_length].tolist(), source.candidates, source.probs)
-        # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
-        # the proposals are.
-        return block if rules.grammar is None else block.legal()
+    def _blocks(
+        self, items: Sequence[BlockPlan], drafted: Mapping[int, DraftedBlock]
+    ) -> tuple[list[Block], list[Segment]]:
+        """What acceptance and what the target is given of each request."""
+        blocks, segments = [], []
+        by_uid = self._streams.by_uid
+        for item in items:
+            session, length = item.session, item.verify_length
+            rules, tokens = by_uid[session.uid].rules, session.tokens
+            if length:
+                source = drafted[session.uid]
+                proposals = source.tokens[:length].tolist()
+                block = Block(rules, tokens, proposals, source.candidates, source.probs)
+                # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend
+                # on what the proposals are.
+                if rules.grammar is not None:
+                    block = block.legal()
+                own = [tokens[-1], *block.proposals]
+            else:
+                block, own = Block(rules, tokens), tokens[-1:]
+            blocks.append(block)
+            segments.append(self._segment(session, own))
+        return blocks, segments
 
     def _segment(self, session: Session, tokens: Sequence[int]) -> Segment:
-        return Segment(tokens, session.num_computed, session.pages, self._state_slot(session))
+        slot = self._state_slot(session) if session.has_new_pages else session.state_slot
+        assert slot is not None
+        return Segment(tokens, session.num_computed, session.pages, slot)
 
     def _state_slot(self, session: Session) -> int:
         """The session's slot, whose row of the page table is up to date then."""

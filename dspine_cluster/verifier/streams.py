@@ -54,7 +54,8 @@ class Streams:
     def __init__(self, prefix_cache: PrefixCache, state_pool: StatePool) -> None:
         self.prefix_cache = prefix_cache
         self._state_pool = state_pool
-        self._streams: dict[int, Stream] = {}
+        self.by_uid: dict[int, Stream] = {}
+        """Changed here alone."""
         self.running: list[Session] = []
         """Sessions that hold pages and a state slot, in order of admission."""
         self.waiting = FairQueue[Session]()
@@ -63,13 +64,13 @@ class Streams:
         """Tokens that each waiting session has to prefill, by uid: those not cached when it began to wait."""
 
     def __len__(self) -> int:
-        return len(self._streams)
+        return len(self.by_uid)
 
     def __contains__(self, uid: int) -> bool:
-        return uid in self._streams
+        return uid in self.by_uid
 
     def __getitem__(self, uid: int) -> Stream:
-        return self._streams[uid]
+        return self.by_uid[uid]
 
     @property
     def num_free_slots(self) -> int:
@@ -87,7 +88,7 @@ class Streams:
 
     def add(self, stream: Stream) -> None:
         """Take in a new request."""
-        self._streams[stream.session.uid] = stream
+        self.by_uid[stream.session.uid] = stream
         self._enqueue(stream.session)
 
     def apply(self, plan: BatchPlan) -> None:
@@ -118,7 +119,7 @@ class Streams:
     def remove(self, uid: int, *, keep_state: bool) -> Session:
         """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
         from where it ended."""
-        session = self._streams.pop(uid).session
+        session = self.by_uid.pop(uid).session
         if session.phase is Phase.WAITING:
             self._dequeue(session)
         else:
@@ -137,7 +138,7 @@ class Streams:
                 assert index.is_indexed(page) == (number < session.num_indexed_pages)
         slots = {session.state_slot for session in self.running}
         assert len(slots) == len(self.running) == self._state_pool.num_slots - self._state_pool.num_free
-        assert len(self._streams) == len(self.running) + len(self.waiting)
+        assert len(self.by_uid) == len(self.running) + len(self.waiting)
         assert self._expected.keys() == {session.uid for session in self.waiting}
 
     def _vacate(self, session: Session, *, keep_state: bool) -> None:
