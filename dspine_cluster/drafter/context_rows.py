@@ -15,7 +15,8 @@ from dspine_cluster.types import PAGE_TOKENS
 _NUM_ROWS = 64
 _NUM_PAGES = 64
 """Of the tables at first; they double when more are needed."""
-NO_ROW = -1
+NO_ROW = 0
+"""Of nobody: nothing ever follows right behind what it has."""
 
 
 class Places(NamedTuple):
@@ -50,9 +51,10 @@ class ContextRows:
         self._contexts = contexts
         self._keys: list[RequestKey | None] = [None] * _NUM_ROWS
         self._rows: dict[RequestKey, int] = {}
-        self._free = list(range(_NUM_ROWS - 1, -1, -1))
+        self._free = list(range(_NUM_ROWS - 1, NO_ROW, -1))
         self._runs = np.zeros((4, _NUM_ROWS), np.int64)
         """Of the newest run: its start, its end, the end of its last page, and `NewestRun.limit`."""
+        self._runs[1, NO_ROW] = -1
         self._pages = np.zeros((_NUM_ROWS, _NUM_PAGES), np.int32)
         """Of the newest run."""
 
@@ -90,13 +92,16 @@ class ContextRows:
         index = np.array(rows)
         ends = starts + counts
         _, run_ends, page_ends, limits = self._runs[:, index]
-        fits = (starts == run_ends) & (ends <= limits) & (index != NO_ROW)
+        fits = (starts == run_ends) & (ends <= limits)
         needs_page = fits & (ends > page_ends)
         if needs_page.any():
-            fits[needs_page] = self._add_pages(index[needs_page], ends[needs_page])
+            which = np.flatnonzero(needs_page).tolist()
+            lacking = self._add_pages([rows[i] for i in which], ends[which].tolist())
+            for i in lacking:
+                fits[which[i]] = False
         if fits.all():
-            return Places(None, *self._grow(index, starts, counts, ends))
-        positions, slots = self._grow(index[fits], starts[fits], counts[fits], ends[fits])
+            return Places(None, *self._grow(index, counts, ends))
+        positions, slots = self._grow(index[fits], counts[fits], ends[fits])
         kept = np.flatnonzero(np.repeat(fits, counts))
         slow = self._place_slowly(rows, np.flatnonzero(~fits).tolist(), starts, counts)
         assert slow.kept is not None
@@ -154,38 +159,36 @@ class ContextRows:
             self._load(rows[i])
         return Places(*(np.array(x, np.int64) for x in (kept, positions, slots)))
 
-    def _grow(
-        self, index: Int64Array, starts: Int64Array, counts: Int64Array, ends: Int64Array
-    ) -> tuple[Int64Array, Int64Array]:
-        """Positions and slots of features that follow right behind what is there, where there are pages for them."""
+    def _grow(self, index: Int64Array, counts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Positions and slots of features that follow right behind what is there, up to `ends`, for which there are
+        pages."""
         self._runs[1, index] = ends
         self._contexts.grow(map(self.key, index.tolist()), ends.tolist())
-        num_pages = self._pages.shape[1]
-        firsts = np.stack(
-            (starts - (np.cumsum(counts) - counts), index * num_pages - self._runs[0, index] // PAGE_TOKENS)
-        )
-        firsts = firsts.repeat(counts, 1)  # of position and place in the flat table, for each feature
-        positions = firsts[0] + np.arange(firsts.shape[1])
-        pages = self._pages.ravel()[firsts[1] + positions // PAGE_TOKENS]
-        return positions, pages.astype(np.int64) * PAGE_TOKENS + positions % PAGE_TOKENS
+        positions = (ends - np.cumsum(counts)).repeat(counts)  # [num_features]
+        positions += np.arange(len(positions))
+        page_numbers = positions // PAGE_TOKENS
+        first_pages = index * self._pages.shape[1] - self._runs[0, index] // PAGE_TOKENS  # in the flat table
+        slots = self._pages.ravel().take(first_pages.repeat(counts) + page_numbers).astype(np.int64)
+        slots -= page_numbers
+        slots *= PAGE_TOKENS
+        slots += positions
+        return positions, slots
 
-    def _add_pages(self, index: Int64Array, ends: Int64Array) -> npt.NDArray[np.bool_]:
-        """Give the contexts of rows the next page up to positions `ends`; False for those that need more, or must take
-        it from others."""
-        run_starts, _, page_ends, _ = self._runs[:, index]
-        numbers = page_ends // PAGE_TOKENS
-        is_added: npt.NDArray[np.bool_] = ends <= page_ends + PAGE_TOKENS
-        which = np.flatnonzero(is_added)
-        wanted = zip(map(self.key, index[which].tolist()), numbers[which].tolist(), strict=True)
-        pages = self._contexts.add_pages(list(wanted))
-        if None in pages:
-            is_added[which[[page is None for page in pages]]] = False
-            which = np.flatnonzero(is_added)
-        columns = numbers[which] - run_starts[which] // PAGE_TOKENS
-        self._widen(int(columns.max(initial=0)) + 1)
-        self._pages[index[which], columns] = [page for page in pages if page is not None]
-        self._runs[2, index[which]] += PAGE_TOKENS
-        return is_added
+    def _add_pages(self, rows: list[int], ends: list[int]) -> list[int]:
+        """Give the contexts of rows the next page, for positions up to `ends`. Returns the indices of those that need
+        more, or must take it from others."""
+        run_starts, _, page_ends, _ = self._runs[:, rows].tolist()
+        which = [i for i, end in enumerate(ends) if end <= page_ends[i] + PAGE_TOKENS]
+        wanted = [(self.key(rows[i]), page_ends[i] // PAGE_TOKENS) for i in which]
+        lacking = dict.fromkeys(range(len(rows)))
+        for i, (_, number), page in zip(which, wanted, self._contexts.add_pages(wanted), strict=True):
+            if page is not None:
+                column = number - run_starts[i] // PAGE_TOKENS
+                self._widen(column + 1)
+                self._pages[rows[i], column] = page
+                self._runs[2, rows[i]] += PAGE_TOKENS
+                del lacking[i]
+        return list(lacking)
 
     def _reload_shortened(self) -> None:
         for key in self._contexts.shortened:

@@ -113,12 +113,14 @@ class DraftRunner:
         started_s = time.monotonic()
         features = [self._features(arrival) for arrival in arrivals]
         all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
-        places = np.concatenate([(arrival.positions, arrival.slots) for arrival in arrivals], 1)  # [2, n]
+        places = np.concatenate(
+            [np.array((arrival.positions, arrival.slots)) for arrival in arrivals], 1
+        )  # [2, n]
         kept = self._last_of_each(places[1])
         if len(kept) < len(all_features):
             all_features = all_features[torch.from_numpy(kept).to(self._device)]
             places = places[:, kept]
-        positions, slots = torch.from_numpy(places).to(self._device)
+        positions, slots = torch.from_numpy(places).to(self._device).unbind()
         for first in range(0, len(kept), _INGEST_TOKENS):
             own = slice(first, first + _INGEST_TOKENS)
             keys, values = self._model.project_context(all_features[own], positions[own])
