@@ -42,6 +42,10 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
+    """No others become output; without an end token among them only `max_tokens` or a stop string ends it."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Tokens that do not follow each other in the output, unless nothing else can come."""
 
     @property
     def is_greedy(self) -> bool:

@@ -101,6 +101,11 @@ class ChatTokenizer:
 
         return await self._run(encode)
 
+    async def encode_words(self, words: Sequence[str]) -> list[tuple[int, ...]]:
+        """The tokens of each word by itself."""
+        encode = self._tokenizer.encode
+        return await self._run(lambda: [tuple(encode(word, add_special_tokens=False)) for word in words])
+
     async def token_strs(self, token_ids: Sequence[int]) -> list[str]:
         """Tokens of the tokenizer as its vocabulary has them."""
         return await self._run(lambda: list(self._tokenizer.convert_ids_to_tokens(list(token_ids))))

@@ -12,10 +12,12 @@ class ApiLimits:
     max_model_len_tokens: int
     """Prompt and output tokens of one request together, as the verifier allows."""
     vocab_size: int
-    """Token ids in prompts, `stop_token_ids` and `logit_bias` lie below this."""
+    """Token ids in prompts, `stop_token_ids`, `logit_bias` and `allowed_token_ids` lie below this."""
     max_body_bytes: int = 8 * 2**20
     max_choices: int = 64
     """Completions one request may ask for: prompts times `n`."""
     max_logit_bias: int = 1024
     max_stop_strings: int = 16
     max_stop_chars: int = 512
+    """Of a stop string, and of a bad word."""
+    max_bad_words: int = 128

@@ -8,6 +8,12 @@ from dspine_cluster.errors import RequestError
 
 def check_options(body: ChatCompletionRequest | CompletionRequest) -> None:
     """Raises RequestError, which names the option to change."""
+    constrains = body.response_format is not None and body.response_format.type != "text"
+    if body.allowed_token_ids is not None and (constrains or body.structured_outputs is not None):
+        raise RequestError(
+            "allowed_token_ids: structured output says itself what may come; leave one of them out.",
+            param="allowed_token_ids",
+        )
     if isinstance(body, ChatCompletionRequest):
         if body.top_logprobs is not None and not body.logprobs:
             raise RequestError("top_logprobs: needs logprobs to be true.", param="top_logprobs")

@@ -15,6 +15,7 @@ from dspine_cluster.api.admission import Admission
 from dspine_cluster.api.answer_counter import AnswerCounter
 from dspine_cluster.api.answer_parser import AnswerFormat
 from dspine_cluster.api.answers import AnswerHead, Outputs
+from dspine_cluster.api.bad_words import encode_bad_words
 from dspine_cluster.api.chat import StartedChat, chat_events, whole_chat
 from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.choice_details import AnswerOptions
@@ -90,13 +91,18 @@ def create_app(
         check_extra_fields(body)
         check_options(body)
 
-    def start(
+    async def start(
         body: ChatCompletionRequest | CompletionRequest,
         head: AnswerHead,
         prompts: list[EncodedPrompt],
         grammar: OutputGrammar | None,
     ) -> Outputs:
-        return admitted.run(generator, generate_requests(body, head.id, prompts, limits, grammar))
+        return admitted.run(
+            generator,
+            generate_requests(
+                body, head.id, prompts, limits, grammar, await encode_bad_words(body, tokenizer, limits)
+            ),
+        )
 
     async def start_chat(body: ChatCompletionRequest, head: AnswerHead) -> StartedChat:
         check(body)
@@ -110,7 +116,7 @@ def create_app(
             reasoning_end_id=tokenizer.reasoning_end_id,
         )
         form = AnswerForm(prompt.thinking, tokenizer.knows_reasoning, tokenizer.call_forms[0])
-        outputs = start(body, head, [prompt], await chat_grammar(body, tools, form))
+        outputs = await start(body, head, [prompt], await chat_grammar(body, tools, form))
         return StartedChat(outputs, answer_format, prompt.token_ids)
 
     add_responses_route(app, model_name, start_chat, http.keep_alive_s)
@@ -129,7 +135,7 @@ def create_app(
         head = AnswerHead.new(model_name, "cmpl-")
         check(body)
         encoded = await encode_prompts(body, tokenizer, limits)
-        outputs = start(body, head, encoded, await text_grammar(body))
+        outputs = await start(body, head, encoded, await text_grammar(body))
         echoes = await echoed_texts(body, tokenizer) if body.echo else [None] * len(encoded)
         prompts = [
             CompletionPrompt(prompt.token_ids, echo) for prompt, echo in zip(encoded, echoes, strict=True)

@@ -161,6 +161,10 @@ class SamplingOptions(RequestModel):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    allowed_token_ids: TokenIds | None = None
+    """No others become output."""
+    bad_words: Texts | None = None
+    """Do not become output, unless nothing else can."""
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     """Smaller is served first."""
     cache_salt: Annotated[str, Field(max_length=256)] | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from dspine_cluster.api.bad_words import BadWords
 from dspine_cluster.api.chat_template import EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, GenerationOptions
@@ -22,6 +24,7 @@ def generate_requests(
     prompts: Sequence[EncodedPrompt],
     limits: ApiLimits,
     grammar: OutputGrammar | None = None,
+    bad_words: BadWords = (),
 ) -> list[GenerateRequest]:
     """The requests of all completions, in the order of their index: `n` of the first prompt, of the second, ...
 
@@ -31,7 +34,7 @@ def generate_requests(
         RequestError: a value is out of this server's bounds; nothing has been started yet.
     """
     param = "messages" if isinstance(body, ChatCompletionRequest) else "prompt"
-    logit_bias = _logit_bias(body, limits)
+    sampling = _sampling(body, _logit_bias(body, limits), _allowed_token_ids(body, limits), bad_words)
     requests = []
     for prompt_index, prompt in enumerate(prompts):
         prompt_ids = prompt.token_ids
@@ -42,7 +45,7 @@ def generate_requests(
                 GenerateRequest(
                     request_id=f"{request_id}-{prompt_index * body.num_choices + choice}",
                     prompt_ids=prompt_ids,
-                    sampling=_sampling(body, choice, logit_bias),
+                    sampling=_of_choice(sampling, choice),
                     stop=stop,
                     priority=body.priority or 0,
                     message_boundaries=prompt.message_boundaries,
@@ -143,8 +146,21 @@ def _logit_bias(body: GenerationOptions, limits: ApiLimits) -> tuple[tuple[int, 
     return tuple(bias)
 
 
+def _allowed_token_ids(body: GenerationOptions, limits: ApiLimits) -> tuple[int, ...] | None:
+    if body.allowed_token_ids is None:
+        return None
+    if not body.allowed_token_ids or max(body.allowed_token_ids) >= limits.vocab_size:
+        raise RequestError(
+            f"allowed_token_ids: there must be some, below {limits.vocab_size}.", param="allowed_token_ids"
+        )
+    return tuple(sorted(set(body.allowed_token_ids)))
+
+
 def _sampling(
-    body: GenerationOptions, choice: int, logit_bias: tuple[tuple[int, float], ...]
+    body: GenerationOptions,
+    logit_bias: tuple[tuple[int, float], ...],
+    allowed_token_ids: tuple[int, ...] | None,
+    bad_words: BadWords,
 ) -> SamplingParams:
     temperature = _or(body.temperature, 1.0)
     return SamplingParams(
@@ -152,12 +168,20 @@ def _sampling(
         top_k=max(body.top_k or 0, 0),
         top_p=_or(body.top_p, 1.0),
         min_p=body.min_p or 0.0,
-        seed=None if body.seed is None else _wrapping_add(body.seed, choice),
+        seed=body.seed,
         presence_penalty=body.presence_penalty or 0.0,
         frequency_penalty=body.frequency_penalty or 0.0,
         repetition_penalty=_or(body.repetition_penalty, 1.0),
         logit_bias=logit_bias,
+        allowed_token_ids=allowed_token_ids,
+        bad_words=bad_words,
     )
+
+
+def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
+    if sampling.seed is None or choice == 0:
+        return sampling
+    return replace(sampling, seed=_wrapping_add(sampling.seed, choice))
 
 
 def _or(value: float | None, default: float) -> float:

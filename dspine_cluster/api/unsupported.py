@@ -17,9 +17,7 @@ _MAX_NAME_CHARS = 100
 
 _HARMLESS_VALUES: Mapping[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
-    "allowed_token_ids": (),
     "audio": (),
-    "bad_words": ([],),
     "best_of": (1,),
     "chat_template": (),
     "continue_final_message": (False,),

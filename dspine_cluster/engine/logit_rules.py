@@ -42,12 +42,19 @@ class LogitRules:
         self.num_prompt_tokens = num_prompt_tokens
         self._min_tokens = stop.min_tokens
         self.mask_token_id = mask_token_id
-        self._end_ids = torch.tensor(sorted(end_token_ids(stop, eos_token_ids)), device=device).long()
+        end_ids, allowed = end_token_ids(stop, eos_token_ids), sampling.allowed_token_ids
+        self._end_ids = torch.tensor(sorted(end_ids), device=device).long()
+        self._ends_alone = allowed is not None and end_ids.issuperset(set(allowed) - {mask_token_id})
+        self._forbidden: Tensor | None = None
+        if allowed is not None:
+            self._forbidden = torch.ones(vocab_size, device=device, dtype=torch.bool)
+            self._forbidden[list(allowed)] = False
         bias = dict(sampling.logit_bias)
         self._bias_ids = torch.tensor(list(bias), device=device).long()
         self._bias = torch.tensor(list(bias.values()), device=device, dtype=torch.float32)
         self._counts = _TokenCounts(vocab_size, device) if sampling.has_penalties else None
-        self._always_apply = bool(bias) or sampling.has_penalties or grammar is not None
+        is_limited = allowed is not None or bool(sampling.bad_words) or grammar is not None
+        self._always_apply = bool(bias) or sampling.has_penalties or is_limited
 
     def apply_at(self, output_index: int) -> bool:
         """Whether `apply` can do more than mask, for a block whose first row predicts that output position."""
@@ -65,13 +72,36 @@ class LogitRules:
         num_rows_before_min = max(min(self._min_tokens - num_output, len(logits)), 0)
         if self.grammar is not None:
             self._mask_illegal(logits, self.grammar, token_ids, proposals, num_rows_before_min)
-        elif num_rows_before_min and len(self._end_ids):
+        elif num_rows_before_min and len(self._end_ids) and not self._ends_alone:
             logits[:num_rows_before_min, self._end_ids] = -torch.inf
+        if self._forbidden is not None:
+            logits.masked_fill_(self._forbidden, -torch.inf)
         if len(self._bias_ids):
             logits[:, self._bias_ids] += self._bias
         if self._counts is not None:
             self._counts.catch_up(token_ids, self.num_prompt_tokens)
             self._penalise(logits, self._counts, proposals)
+        if self.sampling.bad_words:
+            self._ban(logits, token_ids, proposals)
+
+    def _ban(self, logits: Tensor, token_ids: Sequence[int], proposals: Sequence[int]) -> None:
+        """Mask what would complete a bad word of the output, in rows where something else is left."""
+        words = self.sampling.bad_words
+        num_before = max(map(len, words)) - 1
+        first = max(len(token_ids) - num_before, self.num_prompt_tokens)
+        output = [*token_ids[first:], *proposals]
+        num_committed = len(output) - len(proposals)
+        found = [
+            (row, word[-1])
+            for row in range(len(logits))
+            for word in words
+            if output[max(num_committed + row - len(word) + 1, 0) : num_committed + row] == list(word[:-1])
+        ]
+        if found:
+            rows, ids = torch.tensor(found, device=logits.device).unbind(1)
+            without = logits.index_put((rows, ids), logits.new_full((), -torch.inf))
+            is_left = (without > -torch.inf).any(-1, keepdim=True)
+            logits.copy_(torch.where(is_left, without, logits))
 
     def _mask_illegal(
         self,

@@ -22,8 +22,10 @@ _RANGES = {
 }
 
 
-def admit(request: GenerateRequest, *, vocab_size: int, max_model_len_tokens: int) -> GenerateRequest:
-    """The request, with `max_tokens` lowered to what the context has room for.
+def admit(
+    request: GenerateRequest, *, vocab_size: int, max_model_len_tokens: int, mask_token_id: int | None = None
+) -> GenerateRequest:
+    """The request, with `max_tokens` lowered to what the context has room for. `mask_token_id` is never generated.
 
     Raises:
         RequestError: it cannot be served as it is.
@@ -39,14 +41,26 @@ def admit(request: GenerateRequest, *, vocab_size: int, max_model_len_tokens: in
             code="context_length_exceeded",
         )
     bias_ids = [token for token, _ in request.sampling.logit_bias]
+    allowed_ids = request.sampling.allowed_token_ids
     for param, ids in (
         ("prompt", request.prompt_ids),
         ("forced_output_ids", request.forced_output_ids),
         ("stop_token_ids", request.stop.stop_token_ids),
         ("logit_bias", bias_ids),
+        ("allowed_token_ids", allowed_ids or ()),
+        ("bad_words", [token for word in request.sampling.bad_words for token in word]),
     ):
         if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
             raise RequestError(f"{param}: token ids must lie in [0, {vocab_size})", param=param)
+    if allowed_ids is not None and not set(allowed_ids) - {mask_token_id}:
+        raise RequestError("allowed_token_ids: no token is left to generate", param="allowed_token_ids")
+    if allowed_ids is not None and request.grammar is not None:
+        raise RequestError(
+            "allowed_token_ids: a grammar says itself what may come; leave one of them out",
+            param="allowed_token_ids",
+        )
+    if not all(request.sampling.bad_words):
+        raise RequestError("bad_words: a word has no tokens", param="bad_words")
     _check_sampling(request.sampling)
     if not all(request.stop.stop_strings):
         raise RequestError("stop: a stop string is empty", param="stop")

@@ -58,10 +58,11 @@ class VerifierService:
         self._config = config.engine
         self._tracing = tracing
         self._vocab_size = loaded.engine.target.config.vocab_size
+        self._mask_token_id = drafter.mask_token_id if drafter else None
         self._grammars = Grammars(
             loaded.token_bytes,
             eos_token_ids=loaded.engine.target.config.eos_token_ids,
-            mask_token_id=drafter.mask_token_id if drafter else None,
+            mask_token_id=self._mask_token_id,
             vocab_size=self._vocab_size,
         )
         self._loop = VerifierLoop(
@@ -71,7 +72,7 @@ class VerifierService:
             drafting_config=config.drafting,
             policy=make_policy(config.drafting.verify, drafter, loaded.engine.token_sizes),
             block_size=drafter.block_size if drafter else 1,
-            mask_token_id=drafter.mask_token_id if drafter else None,
+            mask_token_id=self._mask_token_id,
             deliver=self._deliver,
             on_drafter_lost=self._on_drafter_lost,
             target_fingerprint=loaded.hello.target,
@@ -128,7 +129,10 @@ class VerifierService:
             EngineStoppedError: the loop has ended.
         """
         admitted = admit(
-            request, vocab_size=self._vocab_size, max_model_len_tokens=self._config.max_model_len_tokens
+            request,
+            vocab_size=self._vocab_size,
+            max_model_len_tokens=self._config.max_model_len_tokens,
+            mask_token_id=self._mask_token_id,
         )
         grammar = None if request.grammar is None else await self._grammars.compile(request.grammar)
         if len(self._sinks) >= self.max_requests:

@@ -23,6 +23,8 @@ def text(**fields: object) -> CompletionRequest:
         (text(best_of=2), "best_of"),
         (text(best_of=3, n=2), "best_of"),
         (text(max_tokens=0), "max_tokens"),
+        (text(allowed_token_ids=[1], structured_outputs={"regex": "a"}), "allowed_token_ids"),
+        (chat(allowed_token_ids=[1], response_format={"type": "json_object"}), "allowed_token_ids"),
     ],
 )
 def test_contradictions_are_refused_by_name(
@@ -41,6 +43,7 @@ def test_contradictions_are_refused_by_name(
         text(best_of=1, n=3),
         text(best_of=3, n=3),
         text(max_tokens=0, echo=True),
+        chat(allowed_token_ids=[1], response_format={"type": "text"}),
     ],
 )
 def test_what_fits_together_is_taken(body: ChatCompletionRequest | CompletionRequest) -> None:

@@ -39,6 +39,19 @@ def test_what_shows_of_ends_and_special_tokens_is_the_client_s_choice() -> None:
     assert (request.stop.shows_stop, request.skip_special_tokens) == (True, False)
 
 
+def test_allowed_tokens_count_once_and_bad_words_are_taken_as_they_are_encoded() -> None:
+    body = chat(allowed_token_ids=[7, 3, 7])
+    [request] = generate_requests(body, "id", [PROMPT], LIMITS, bad_words=((1, 2),))
+    assert request.sampling == SamplingParams(allowed_token_ids=(3, 7), bad_words=((1, 2),))
+
+
+@pytest.mark.parametrize("allowed", [[], [50]])
+def test_allowed_tokens_that_do_not_exist_are_refused(allowed: list[int]) -> None:
+    with pytest.raises(RequestError) as caught:
+        generate_requests(chat(allowed_token_ids=allowed), "id", [PROMPT], LIMITS)
+    assert caught.value.param == "allowed_token_ids"
+
+
 def test_a_chat_may_fill_what_is_left_of_the_context() -> None:
     [request] = generate_requests(chat(), "id", [PROMPT], LIMITS)
     assert request.stop.max_tokens == 90

@@ -20,6 +20,8 @@ sampling_strategy = st.builds(
     frequency_penalty=st.sampled_from([0.0, 0.3, -0.2]),
     repetition_penalty=st.sampled_from([1.0, 1.3, 0.8]),
     logit_bias=st.sampled_from([(), ((2, 5.0), (7, -100.0)), ((MASK, 100.0), (EOS, 3.0))]),
+    allowed_token_ids=st.sampled_from([None, None, (0, 1, 2, EOS), (3,), (EOS, MASK)]),
+    bad_words=st.sampled_from([(), (), ((3,),), ((0, 1), (1,)), ((1, 2, 3), (2, EOS)), ((EOS,), (2, 2))]),
 )
 
 
@@ -46,6 +48,9 @@ def _row_by_definition(
 ) -> list[float]:
     """What plain decoding does to one row, token by token."""
     counts = Counter(output)
+    chosen = sampling.allowed_token_ids
+    allowed = set(range(VOCAB_SIZE)) if chosen is None else set(chosen)
+    ends_alone = allowed <= {EOS, MASK}
     changed = []
     for token, raw in enumerate(row):
         logit = raw + dict(sampling.logit_bias).get(token, 0.0)
@@ -54,9 +59,16 @@ def _row_by_definition(
             logit = logit / penalty if logit > 0 else logit * penalty
         logit -= sampling.frequency_penalty * counts[token]
         logit -= sampling.presence_penalty * (token in counts)
-        is_masked = token == MASK or (token == EOS and len(output) < min_tokens)
+        is_early = token == EOS and len(output) < min_tokens and not ends_alone
+        is_masked = token == MASK or token not in allowed or is_early
         changed.append(-torch.inf if is_masked else logit)
-    return changed
+    banned = {word[-1] for word in sampling.bad_words if _ends_with(output, word[:-1])}
+    without = [-torch.inf if token in banned else logit for token, logit in enumerate(changed)]
+    return without if max(without) > -torch.inf else changed
+
+
+def _ends_with(output: list[int], tokens: tuple[int, ...]) -> bool:
+    return tuple(output[len(output) - len(tokens) :]) == tokens if len(tokens) <= len(output) else False
 
 
 @given(sampling_strategy, tokens_lists, tokens_lists, tokens_lists, st.integers(0, 14))

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from dspine_cluster.errors import RequestError
-from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.types import GenerateRequest, OutputGrammar, SamplingParams, StopConditions
 from dspine_cluster.verifier.admission import admit
 
 VOCAB_SIZE = 300
+MASK = 7
 REQUEST = GenerateRequest("test", (1, 2, 3), SamplingParams(), StopConditions(max_tokens=8))
 
 
@@ -38,13 +39,18 @@ def test_forced_tokens_that_leave_nothing_to_generate_are_refused() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB_SIZE, 2**70])
-@pytest.mark.parametrize("param", ["prompt", "forced_output_ids", "stop_token_ids", "logit_bias"])
+@pytest.mark.parametrize(
+    "param",
+    ["prompt", "forced_output_ids", "stop_token_ids", "logit_bias", "allowed_token_ids", "bad_words"],
+)
 def test_ids_beyond_the_vocabulary_are_refused_by_name(param: str, token: int) -> None:
     request = {
         "prompt": replace(REQUEST, prompt_ids=(1, token)),
         "forced_output_ids": replace(REQUEST, forced_output_ids=(token,)),
         "stop_token_ids": replace(REQUEST, stop=StopConditions(max_tokens=8, stop_token_ids=(token,))),
         "logit_bias": replace(REQUEST, sampling=SamplingParams(logit_bias=((token, 1.0),))),
+        "allowed_token_ids": replace(REQUEST, sampling=SamplingParams(allowed_token_ids=(token,))),
+        "bad_words": replace(REQUEST, sampling=SamplingParams(bad_words=((1,), (2, token)))),
     }[param]
     assert refusal(request).param == param
 
@@ -72,6 +78,24 @@ def test_ids_beyond_the_vocabulary_are_refused_by_name(param: str, token: int) -
 def test_numbers_that_leave_no_distribution_are_refused_by_name(param: str, value: Any) -> None:
     sampling = replace(SamplingParams(), **{param: value})
     assert refusal(replace(REQUEST, sampling=sampling)).param == param
+
+
+def test_requests_that_leave_nothing_to_generate_are_refused() -> None:
+    for allowed in ((), (MASK,)):
+        request = replace(REQUEST, sampling=SamplingParams(allowed_token_ids=allowed))
+        with pytest.raises(RequestError, match="allowed_token_ids"):
+            admit(request, vocab_size=VOCAB_SIZE, max_model_len_tokens=10, mask_token_id=MASK)
+
+
+def test_allowed_tokens_and_a_grammar_are_not_taken_together() -> None:
+    sampling = SamplingParams(allowed_token_ids=(1, 2))
+    assert admitted(replace(REQUEST, sampling=sampling))
+    request = replace(REQUEST, sampling=sampling, grammar=OutputGrammar("{}", "response_format"))
+    assert refusal(request).param == "allowed_token_ids"
+
+
+def test_a_bad_word_without_tokens_is_refused() -> None:
+    assert refusal(replace(REQUEST, sampling=SamplingParams(bad_words=((1,), ())))).param == "bad_words"
 
 
 def test_an_empty_stop_string_is_refused() -> None:
