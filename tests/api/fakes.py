@@ -69,6 +69,8 @@ class FakeGenerator:
     answer: str | None = None
     answer_token_chars: int = 4
     round_s: float = 0.0
+    rounds: asyncio.Semaphore | None = None
+    """Each round takes one, where it is given."""
     error: Exception | None = None
     fail_after_rounds: int = 0
     ends_silently: bool = False
@@ -94,6 +96,8 @@ class FakeGenerator:
             accepted = 0
             while True:
                 await asyncio.sleep(self.round_s)
+                if self.rounds is not None:
+                    await self.rounds.acquire()
                 if self.error is not None and num_rounds == self.fail_after_rounds:
                     raise self.error
                 if self.ends_silently and num_rounds:

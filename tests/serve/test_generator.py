@@ -352,13 +352,18 @@ async def test_at_most_three_full_verifiers_are_asked() -> None:
     ingress.assert_nothing_is_held()
 
 
-async def test_no_room_in_the_picture_is_overload_at_once() -> None:
+async def test_no_room_in_the_picture_is_overload_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def changed(_: Placing, timeout_s: float) -> None:
+        waits.append(timeout_s)
+
+    monkeypatch.setattr(Placing, "changed", changed)
     ingress = Ingress(FakeVerifier("a"), is_pictured=False)
     ingress.picture.add("a", max_requests=0)
-    started_s = time.monotonic()
     with pytest.raises(OverloadedError):
         await ingress.collect()
-    assert time.monotonic() - started_s < 0.05
+    assert not waits
     assert not ingress.handle.pins
 
 
@@ -466,7 +471,7 @@ async def test_full_verifiers_are_healthy_and_not_ready() -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 10.0
+    deadline_s = time.monotonic() + 60.0
     while not condition():
         assert time.monotonic() < deadline_s, "the condition never came true"
         await asyncio.sleep(0)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from random import Random
 
 import pytest
@@ -94,15 +93,22 @@ async def test_streams_are_given_up_with_their_replica_and_with_no_other() -> No
 async def test_a_stream_that_goes_on_while_its_replica_is_gone_from_the_picture_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(placing, "_DOUBT_S", 0.8)
+    monkeypatch.setattr(placing, "_DOUBT_S", 2.0)
     ingress = Ingress()
     ingress.picture.add("a")
     with ingress.placing.place(request()) as place:
         ingress.picture.remove("a")
-        for _ in range(3):
-            assert await place.lifeline.wait(asyncio.sleep(0.3, "item")) == "item"
+        for _ in range(22):
+            assert await place.lifeline.wait(asyncio.sleep(0.1, "item")) == "item"
+
+
+async def test_a_replica_that_comes_back_to_the_picture_may_be_silent_again() -> None:
+    ingress = Ingress()
+    ingress.picture.add("a")
+    with ingress.placing.place(request()) as place:
+        ingress.picture.remove("a")
         ingress.picture.add("a")
-        assert await place.lifeline.wait(asyncio.sleep(1.0, "item")) == "item"
+        assert await place.lifeline.wait(asyncio.sleep(0.3, "item")) == "item"
 
 
 async def test_streams_of_a_replica_that_was_seen_dead_are_given_up_at_once() -> None:
@@ -111,7 +117,7 @@ async def test_streams_of_a_replica_that_was_seen_dead_are_given_up_at_once() ->
     with ingress.placing.place(request()) as place:
         ingress.placing.evict("a")
         with pytest.raises(TimeoutError):
-            await place.lifeline.wait(asyncio.sleep(0.05))
+            await place.lifeline.wait(asyncio.sleep(60))
 
 
 async def test_a_roster_without_a_replica_gives_its_streams_up() -> None:
@@ -166,10 +172,8 @@ async def test_a_replica_is_shunned_for_a_moment() -> None:
 
 async def test_waiting_for_a_change_ends_with_the_change_or_the_time() -> None:
     ingress = Ingress()
-    started_s = time.monotonic()
     await ingress.placing.changed(0.01)
-    waiting = [asyncio.create_task(ingress.placing.changed(60)) for _ in range(2)]
+    waiting = [asyncio.create_task(ingress.placing.changed(3600)) for _ in range(2)]
     await asyncio.sleep(0)
     ingress.picture.add("a")
     await asyncio.gather(*waiting)
-    assert time.monotonic() - started_s < 30
