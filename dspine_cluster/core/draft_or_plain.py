@@ -9,6 +9,7 @@ from math import inf, log
 
 from dspine_cluster.core.draft_value import SurvivalHistogram, best_rate, gap_of
 from dspine_cluster.core.pass_cost import CostCurve
+from dspine_cluster.core.realised_rate import RealisedRate, RoundKind
 
 Curve = Sequence[float]
 """The survivals of a block's proposals."""
@@ -72,6 +73,8 @@ class DraftOrPlain:
     def __init__(self, settings: DraftOrPlainSettings = DEFAULT_DRAFT_OR_PLAIN) -> None:
         self.num_switches = 0
         """Requests that changed sides."""
+        self.realised = RealisedRate()
+        """Corrects what is predicted."""
         self._settings = settings
         self._fade = 1.0 - 1.0 / settings.memory_blocks
         self._records: dict[int, _Record] = {}
@@ -80,10 +83,11 @@ class DraftOrPlain:
         self._round = 0
         self._drafts_newcomers = True
         self._newcomers: list[int] = []
-        self._decided_round = 0
+        self._decided_round = self._switched_round = 0
         self._decided_requests = 0
         self._rest_rounds = settings.min_rounds
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
+        self._hoped_ratio = 0.0  # the same at best
 
     @property
     def num_requests(self) -> int:
@@ -105,13 +109,24 @@ class DraftOrPlain:
         return self._plain_ratio >= self._settings.close_ratio and self.num_drafting == len(self._records)
 
     @property
+    def may_plain_be_faster(self) -> bool:
+        """Whether it is drafted only because too little is known of plain decoding."""
+        return self._hoped_ratio >= 1.0 and self.num_drafting > 0
+
+    @property
     def is_due(self) -> bool:
         """Whether to decide anew."""
         if not self._records or not self._recent or self._round < self._settings.first_rounds:
             return False
+        rounds = self._round - self._decided_round
+        if self._is_crowd_new or rounds >= self._rest_rounds:
+            return True
+        return rounds >= self._settings.min_rounds and self.num_drafting > 0
+
+    @property
+    def _is_crowd_new(self) -> bool:
         small, large = sorted((self._decided_requests, len(self._records)))
-        is_crowd_new = large > self._settings.crowd_factor * small
-        return is_crowd_new or self._round - self._decided_round >= self._rest_rounds
+        return large > self._settings.crowd_factor * small
 
     def join(self, *uids: int) -> None:
         """Know requests; harmless when they are known."""
@@ -175,18 +190,24 @@ class DraftOrPlain:
         without = self._rate(histogram, curve_of, draft_s_of)
         for number, record in enumerate(newcomers):
             histogram.add(self._promise(record, number))
-        self._drafts_newcomers = self._rate(histogram, curve_of, draft_s_of) > without
+        rate = self._rate(histogram, curve_of, draft_s_of)
+        margin = 1.0 + self._settings.hysteresis
+        self._drafts_newcomers = (
+            rate * margin > without if self._drafts_newcomers else rate > margin * without
+        )
         for record in newcomers:
             record.is_drafting = self._drafts_newcomers
         self._count_drafting()
 
     def decide(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
-        """Compare drafting for the most promising requests, as many as it may be, with what is done now.
+        """Compare drafting for the most promising requests, as many as it may be, with what is done now. Soon after a
+        switch no more than now are considered: what does not keep its promise ends at once.
 
         Args:
             curve_of: the cost of a pass with that many requests.
             draft_s_of: the time of a batch of that many drafts.
         """
+        is_rested = self._is_crowd_new or self._round - self._switched_round >= self._rest_rounds
         self._decided_round, self._decided_requests = self._round, len(self._records)
         promises = sorted(
             ((self._promise(record, i), record) for i, record in enumerate(self._records.values())),
@@ -209,7 +230,12 @@ class DraftOrPlain:
                 present.add(curves)
             present_rate = self._rate(present, curve_of, draft_s_of)
         self._plain_ratio = rates[0] / present_rate
-        best = max(rates, key=lambda count: rates[count])
+        unknown = self.realised.hope(RoundKind.NONE) / self.realised.ratio(RoundKind.NONE)
+        self._hoped_ratio = unknown * self._plain_ratio
+        best = max(
+            (count for count in rates if is_rested or count <= len(drafting)),
+            key=lambda count: rates[count],
+        )
         if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:
             self._switch([record for _, record in promises], best)
 
@@ -220,12 +246,14 @@ class DraftOrPlain:
         plain_s = curve_of(num_plain).seconds(num_plain) if num_plain else 0.0
         gap = gap_of(num_plain, draft_s_of(drafted.num_requests), plain_s)
         value = best_rate(drafted.rows(), num_requests, curve_of(num_requests), gap)
-        is_mixed = 0 < drafted.num_requests < num_requests
-        return value / (1.0 + self._settings.hysteresis) if is_mixed else value
+        kind = RoundKind.of(drafted.num_requests, num_requests)
+        value *= self.realised.ratio(kind)
+        return value / (1.0 + self._settings.hysteresis) if kind is RoundKind.SOME else value
 
     def _switch(self, records: Sequence[_Record], num_drafting: int) -> None:
         """Draft for the first of `records`."""
         settings = self._settings
+        self._switched_round = self._round
         switched = [r for number, r in enumerate(records) if r.is_drafting != (number < num_drafting)]
         last_round = max(record.switched_round for record in switched)
         for record in switched:

@@ -10,25 +10,27 @@ from dspine_cluster.core.block_survival import BlockSurvival
 from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
-from dspine_cluster.core.exploration import Exploration
+from dspine_cluster.core.exploration import Exploration, PlainTrials
 from dspine_cluster.core.halves import Halves, halves_s
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
+from dspine_cluster.core.realised_rate import ExpectedRound, RoundKind
 from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
-from dspine_cluster.core.verify_walk import RoundPrice, Stop, choose_lengths
+from dspine_cluster.core.verify_walk import RoundPrice, Stop, choose_lengths, first_that_fit
 from dspine_cluster.types import CHUNK_GRID_TOKENS, MAX_PROPOSALS
 
 _CURVES_PER_PASS = 4
 _AVERAGE_WEIGHT = 0.2
+_FIRST_PASSES = 16
+"""Until costs are known well enough for their errors to be told from those of the fit."""
 _STOPS = {stop: f"verify_stops_total{{reason={stop}}}" for stop in Stop}
 _DRAFTED = "draft_decisions_total{decision=draft}"
 _PLAIN = "draft_decisions_total{decision=plain}"
 _FULL_TRIALS = "trials_total{kind=full}"
-_PLAIN_TRIALS = "trials_total{kind=plain}"
 _PASS_S, _PREDICTED_PASS_S = "judged_pass_seconds_total", "predicted_pass_seconds_total"
 _DRAFT_S, _PREDICTED_DRAFT_S = "judged_draft_seconds_total", "predicted_draft_seconds_total"
 _FIGURES = (
     *_STOPS.values(),
-    *(_DRAFTED, _PLAIN, _FULL_TRIALS, _PLAIN_TRIALS),
+    *(_DRAFTED, _PLAIN, _FULL_TRIALS),
     *(_PASS_S, _PREDICTED_PASS_S, _DRAFT_S, _PREDICTED_DRAFT_S),
 )
 
@@ -56,7 +58,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._load = NO_LOAD
         self._verified_per_block = 0.0  # moving average
         self._num_passes = 0
-        self._measures_plain = False  # whether the last trial was a plain pass
+        self._plain_trials = PlainTrials()
+        self._is_plain = False  # whether nothing is drafted for now
+        self._expected: ExpectedRound | None = None  # of that which ends with the present pass
+        self._elapsed_s: float | None = None
         self._figures = dict.fromkeys(_FIGURES, 0.0)
 
     @property
@@ -70,42 +75,49 @@ class DynamicVerifyLength(VerifyLengthPolicy):
     def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
         self._survival.begin(blocks)
         in_full = self._explored(blocks)
+        self._expected = None
         if not self._survival.num_drafted:
             return list(blocks.num_proposals)
         if not self.pass_cost.is_known:
-            return _first_that_fit(blocks.num_proposals, load.max_verified_tokens)
+            return first_that_fit(blocks.num_proposals, load.max_verified_tokens)
+        price = self._price(len(blocks), load)
         walk = choose_lengths(
             blocks.num_proposals,
             blocks.cells,
             self._survival.rates,
             self._survival.expected,
-            self._price(len(blocks), load),
+            price,
             max_verified=load.max_verified_tokens,
             in_full=in_full,
         )
         self._figures[_STOPS[walk.stop]] += 1
+        in_gap = price.base_tokens - len(blocks)
+        self._expected = ExpectedRound(walk.expected_tokens - in_gap, in_gap, walk.expected_s)
         return walk.lengths
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
-        self.draft_or_plain.join(*uids)
+        choice = self.draft_or_plain
+        choice.join(*uids)
         if self.pass_cost.is_known:
-            self.draft_or_plain.place(self._curve, self._added_s)
-        if self.draft_or_plain.is_due:
-            self.draft_or_plain.decide(self._curve, self._added_s)
+            choice.place(self._curve, self._added_s)
+        if choice.is_due:
+            choice.decide(self._curve, self._added_s)
         self._arrange()
+        self._is_plain = bool(uids) and self._plain_trials.is_next(
+            self._exploration,
+            is_plain_close=choice.is_plain_close,
+            may_plain_be_faster=choice.may_plain_be_faster,
+        )
+        if self._is_plain:
+            return ()
         if uids and self._exploration.is_due:
-            self._measures_plain = not self._measures_plain and self.draft_or_plain.is_plain_close
-            if self._measures_plain:
-                self._exploration.skip()
-                self._figures[_PLAIN_TRIALS] += 1
-                return ()
             self._exploration.begin(self._random.choice(uids))
             self._figures[_FULL_TRIALS] += 1
         explorer = self._exploration.uid
+        self._is_plain = explorer is None and choice.num_drafting == 0
         drafted = set(uids)
-        if self.draft_or_plain.num_drafting < self.draft_or_plain.num_requests:
-            is_drafting = self.draft_or_plain.is_drafting
-            drafted = {uid for uid in uids if uid == explorer or is_drafting(uid)}
+        if choice.num_drafting < choice.num_requests:
+            drafted = {uid for uid in uids if uid == explorer or choice.is_drafting(uid)}
         self._figures[_DRAFTED] += len(drafted)
         self._figures[_PLAIN] += len(uids) - len(drafted)
         return drafted
@@ -126,10 +138,14 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._figures[_DRAFT_S] += taken_s
         self.draft_cost.note(num_blocks, taken_s)
 
+    def note_elapsed(self, elapsed_s: float) -> None:
+        self._elapsed_s = elapsed_s
+
     def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
         num_verified = sum(outcomes.num_verified)
         num_tokens = load.num_prefill_tokens + len(outcomes) + num_verified
         self._note_prediction(len(outcomes), num_tokens, load, taken_s)
+        self._note_realised(len(outcomes), load)
         self.pass_cost.note(
             num_requests=len(outcomes),
             num_tokens=num_tokens,
@@ -168,6 +184,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
 
     def figures(self) -> Mapping[str, float]:
         return dict(self._figures) | {
+            "trials_total{kind=plain}": self._plain_trials.num_trials,
             "drafted_requests": self.draft_or_plain.num_drafting,
             "draft_or_plain_switches_total": self.draft_or_plain.num_switches,
             "halves_take_turns": float(self.halves.is_on),
@@ -182,6 +199,18 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             )
             self._figures[_PREDICTED_PASS_S] += curve.seconds(num_tokens)
             self._figures[_PASS_S] += taken_s
+
+    def _note_realised(self, num_requests: int, load: PassLoad) -> None:
+        """Compare rounds with what was expected of them: they end with their drafts' pass, or where none are made."""
+        realised, expected = self.draft_or_plain.realised, self._expected
+        if expected is None and num_requests and self._is_plain and self.pass_cost.is_known:
+            expected = ExpectedRound(num_requests, 0.0, self._curve(num_requests).seconds(num_requests))
+        num_tokens = num_requests if expected is None else expected.pass_tokens
+        is_like_others = self._num_passes >= _FIRST_PASSES and not load.num_prefill_tokens
+        realised.note_pass(num_tokens, self._elapsed_s if is_like_others else None)
+        if expected is not None:
+            realised.end_round(RoundKind.of(self._survival.num_drafted, num_requests), expected)
+        self._elapsed_s = None
 
     def _explored(self, blocks: Blocks) -> Sequence[int]:
         """The row of the request on trial, if it is there and its draft has come."""
@@ -259,17 +288,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - num_verified))
             self._exploration.end(num_requests, cost_tokens=extra_s * num_requests / pass_s)
             return
-        extra_s = curve.seconds(num_requests + num_verified) - pass_s
-        if num_requests == 1:
-            cost_tokens = (extra_s + self.draft_cost.seconds(1)) / pass_s
-        else:  # it sat out one pass of the others
-            cost_tokens = 1.0 + extra_s * num_requests / pass_s
+        assert self._expected is not None
+        realised = self.draft_or_plain.realised
+        kind = RoundKind.of(self._survival.num_drafted, num_requests)
+        slower = realised.ratio(RoundKind.NONE) / realised.ratio(kind)
+        plain_tokens = slower * self._expected.seconds * num_requests / pass_s
+        cost_tokens = max(0.0, plain_tokens - self._expected.gap_tokens - num_requests)
         self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=num_accepted)
-
-
-def _first_that_fit(num_proposals: Sequence[int], room: int) -> list[int]:
-    lengths = []
-    for count in num_proposals:
-        lengths.append(min(count, room))
-        room -= lengths[-1]
-    return lengths

@@ -12,7 +12,7 @@ class ExplorationSettings:
 
     first_rounds: int = 2
     every_rounds: int = 64
-    max_loss: float = 0.015
+    max_loss: float = 0.01
     """Share of the tokens that exploration may cost; where a trial costs more, it is made more rarely."""
     keep: float = 0.7
     """Weight of the trial before, when it is asked whether the last ones paid."""
@@ -73,3 +73,32 @@ class Exploration:
         loss = max(0.0, cost_tokens - num_accepted)
         affordable = ceil(loss / (settings.max_loss * num_requests))
         self._rounds_left = max(settings.every_rounds, affordable)
+
+
+class PlainTrials:
+    """Passes without drafts where drafts are made: one in place of every other exploration where plain decoding would
+    be nearly as fast, and a few in a row where it may be faster but too little is known of it."""
+
+    num_passes = 4
+    every_passes = 16
+
+    def __init__(self) -> None:
+        self.num_trials = 0
+        self._num_left = 0
+        self._num_drafted = 0  # since the last few
+        self._was_plain = False  # whether the last exploration was a plain pass
+
+    def is_next(self, exploration: Exploration, *, is_plain_close: bool, may_plain_be_faster: bool) -> bool:
+        """Whether the next pass is plain for the sake of trial. Asked after every pass."""
+        self._num_left = max(0, self._num_left - 1)
+        self._num_drafted = 0 if self._num_left else self._num_drafted + 1
+        if self._num_drafted > self.every_passes and may_plain_be_faster and exploration.uid is None:
+            self._num_left = self.num_passes
+            self.num_trials += 1
+        if self._num_left or not exploration.is_due:
+            return self._num_left > 0
+        self._was_plain = not self._was_plain and is_plain_close
+        if self._was_plain:
+            exploration.skip()
+            self.num_trials += 1
+        return self._was_plain

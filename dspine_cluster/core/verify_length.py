@@ -90,6 +90,10 @@ class VerifyLengthPolicy(Protocol):
         """The drafts of `num_blocks` requests came `taken_s` after they were asked for together."""
         return
 
+    def note_elapsed(self, elapsed_s: float) -> None:
+        """The pass that is noted next ended `elapsed_s` after the one before it, with something to do all the time."""
+        return
+
     def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
         """A pass has ended; `load` is what it held in truth."""
         return

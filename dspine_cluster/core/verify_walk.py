@@ -223,3 +223,12 @@ def _ahead(
             ahead += likely
     ahead.sort()
     return ahead
+
+
+def first_that_fit(num_proposals: Sequence[int], room: int) -> list[int]:
+    """Verify lengths that fill `room` with whole blocks, one after the other."""
+    lengths = []
+    for count in num_proposals:
+        lengths.append(min(count, room))
+        room -= lengths[-1]
+    return lengths

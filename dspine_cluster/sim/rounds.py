@@ -72,9 +72,12 @@ class SimulatedRounds:
     """Standard deviation of the logarithm of a pass's time, as it is measured."""
     hiccup_share: float = 0.0
     """Share of passes that seem to take five times as long."""
+    unseen_s: float = 0.0
+    """What a round with drafts takes beside its drafts and its pass."""
     now_s: float = 0.0
     _waiting: list[int] = field(default_factory=list)
     _drafts_at_s: float = 0.0
+    _ended_s: float = 0.0
 
     def run(self, num_passes: int) -> RoundsReport:
         """Run passes; a second call goes on where the first ended."""
@@ -109,8 +112,12 @@ class SimulatedRounds:
         chosen = [own[:length] for own, length in zip(own_rows, lengths, strict=True)]
         outcomes = Outcomes(uids, lengths, [self._num_accepted(own) for own in chosen])
         taken_s = self.costs.pass_s(len(uids), len(uids) + sum(lengths), load.num_kv_tokens)
-        self.now_s += taken_s
-        self.policy.note_pass(outcomes, load, taken_s * self._noise_factor())
+        started_s = self.now_s + self.unseen_s if drafted else self.now_s
+        self.now_s = started_s + taken_s
+        measured_s = taken_s * self._noise_factor()
+        self.policy.note_elapsed(started_s - self._ended_s + measured_s)
+        self._ended_s = self.now_s
+        self.policy.note_pass(outcomes, load, measured_s)
         self._ask(uids)
         report.num_tokens += sum(1.0 + _expected_accepted(own) for own in chosen)
         report.num_blocks += len(drafted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
+from math import inf
 
 import torch
 
@@ -95,6 +96,7 @@ class VerifierLoop:
         )
         self._arrivals = count()
         self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
+        self._busy_since_s: float | None = None  # the end of the last pass, unless there was nothing to do since
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
     def submit(
@@ -155,7 +157,10 @@ class VerifierLoop:
         plan = self._plan()
         if plan.is_empty:
             self._update_gauges()
-            return self.drafters.wait_s()
+            wait_s = self.drafters.wait_s()
+            if wait_s == inf:
+                self._busy_since_s = None
+            return wait_s
         pass_started_s = self._clock()
         decisions = self._passes.run(plan, self._drafted)
         ended_s = self._clock()
@@ -165,6 +170,9 @@ class VerifierLoop:
             [block.verify_length for block in plan.blocks],
             [verdict.num_accepted for _, verdict in decisions[: len(plan.blocks)]],
         )
+        if self._busy_since_s is not None:
+            self.policy.note_elapsed(ended_s - self._busy_since_s)
+        self._busy_since_s = ended_s
         self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
         self.meter.note_pass(plan.load.num_prefill_tokens, len(decisions) - len(plan.blocks))
         committing_from_s = self._clock()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dspine_cluster.core.exploration import Exploration, ExplorationSettings
+from dspine_cluster.core.exploration import Exploration, ExplorationSettings, PlainTrials
 
 
 def rounds_until_due(exploration: Exploration) -> int:
@@ -64,3 +64,31 @@ def test_a_trial_that_cannot_be_made_is_soon_replaced() -> None:
     assert exploration.is_due
     exploration.skip()
     assert rounds_until_due(exploration) == 64
+
+
+def plain_passes(trials: PlainTrials, exploration: Exploration, num_passes: int, **known: bool) -> list[int]:
+    """The passes that are plain."""
+    plain = []
+    for number in range(num_passes):
+        exploration.end_pass()
+        if trials.is_next(exploration, **known):
+            plain.append(number)
+        elif exploration.is_due:
+            exploration.begin(7)
+            exploration.end(8, cost_tokens=0.1)
+    return plain
+
+
+def test_every_other_exploration_is_plain_where_that_is_nearly_as_fast() -> None:
+    known = {"is_plain_close": True, "may_plain_be_faster": False}
+    assert plain_passes(PlainTrials(), Exploration(), 200, **known) == [1, 129]
+
+
+def test_where_all_is_far_faster_nothing_is_tried_without_drafts() -> None:
+    known = {"is_plain_close": False, "may_plain_be_faster": False}
+    assert plain_passes(PlainTrials(), Exploration(), 200, **known) == []
+
+
+def test_where_plain_decoding_may_be_faster_it_is_tried_for_some_passes_in_a_row() -> None:
+    known = {"is_plain_close": False, "may_plain_be_faster": True}
+    assert plain_passes(PlainTrials(), Exploration(), 40, **known) == [16, 17, 18, 19, 36, 37, 38, 39]

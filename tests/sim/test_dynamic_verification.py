@@ -11,6 +11,7 @@ import pytest
 
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.core.halves import Halves, HalvesSettings
 from dspine_cluster.sim.rounds import DraftRows, RoundCosts, RoundsReport, Row, SimulatedRounds
 
 NUM_PROPOSALS = 15
@@ -92,8 +93,10 @@ def simulate(
     *,
     noise: float = 0.0,
     hiccup_share: float = 0.0,
+    unseen_s: float = 0.0,
 ) -> tuple[DynamicVerifyLength, SimulatedRounds]:
     policy = DynamicVerifyLength(Random(1), buckets=costs.sizes if isinstance(costs, Buckets) else ())
+    policy.halves = Halves(HalvesSettings(begin_ratio=0.0))  # there are none in simulated rounds
     simulation = SimulatedRounds(
         policy,
         costs,
@@ -103,6 +106,7 @@ def simulate(
         num_kv_tokens_each=KV_TOKENS,
         noise=noise,
         hiccup_share=hiccup_share,
+        unseen_s=unseen_s,
     )
     return policy, simulation
 
@@ -142,8 +146,8 @@ def test_lengths_fall_smoothly_as_requests_come(name: str) -> None:
     for num_requests in (1, 4, 8, 11, 16, 22, 32, 45, 64, 90):
         _, simulation = simulate(COSTS[name], rows(0.8, 0.2), num_requests)
         simulation.run(30)
-        report = simulation.run(10)
-        lengths.append(report.num_verified / (10 * num_requests))
+        report = simulation.run(30)
+        lengths.append(report.num_verified / (30 * num_requests))
     assert lengths[0] > 14.0
     assert lengths[-1] < 4.0
     assert all(after < before + 0.5 for before, after in pairwise(lengths)), lengths
@@ -195,6 +199,27 @@ def test_it_recovers_when_acceptance_returns(
         simulation.run(10)
     report = simulation.run(60)
     assert report.tokens_per_s >= 0.95 * full_rate(costs, num_requests, acceptance)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize(
+    ("name", "num_requests", "acceptance"), [("roofline", 4, 0.5), ("two cores", 2, 0.85)]
+)
+def test_what_rounds_take_beside_drafts_and_passes_counts_too(
+    name: str, num_requests: int, acceptance: float, noise: float
+) -> None:
+    costs = COSTS[name]
+    plain, full = plain_rate(costs, num_requests), full_rate(costs, num_requests, acceptance)
+    policy, simulation = simulate(costs, rows(acceptance), num_requests, noise=noise)
+    simulation.run(200)
+    assert policy.draft_or_plain.num_drafting == num_requests
+    tokens = num_requests * sum(acceptance**j for j in range(16))
+    policy, simulation = simulate(
+        costs, rows(acceptance), num_requests, noise=noise, unseen_s=tokens / plain / 0.7 - tokens / full
+    )
+    simulation.run(200)
+    report = simulation.run(1000)
+    assert report.tokens_per_s >= 0.97 * plain
 
 
 def test_requests_that_nothing_speaks_for_decode_plainly_beside_the_others() -> None:
