@@ -31,7 +31,10 @@ class DraftOrPlainSettings:
     """How readily the decision changes."""
 
     hysteresis: float = 0.02
-    """Another assignment must promise this much more throughput, and one that treats requests differently again."""
+    """Another assignment must promise this much more throughput."""
+    mixed_margin: float = 0.1
+    """One that treats requests differently must promise this much more again: its drafts are made, and its features
+    taken in, beside passes that go on."""
     first_rounds: int = 4
     """Passes before the first decision."""
     min_rounds: int = 16
@@ -248,7 +251,7 @@ class DraftOrPlain:
         value = best_rate(drafted.rows(), num_requests, curve_of(num_requests), gap)
         kind = RoundKind.of(drafted.num_requests, num_requests)
         value *= self.realised.ratio(kind)
-        return value / (1.0 + self._settings.hysteresis) if kind is RoundKind.SOME else value
+        return value / (1.0 + self._settings.mixed_margin) if kind is RoundKind.SOME else value
 
     def _switch(self, records: Sequence[_Record], num_drafting: int) -> None:
         """Draft for the first of `records`."""
