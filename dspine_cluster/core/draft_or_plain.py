@@ -32,7 +32,7 @@ class DraftOrPlainSettings:
 
     hysteresis: float = 0.02
     """Another assignment must promise this much more throughput."""
-    mixed_margin: float = 0.1
+    mixed_margin: float = 0.2
     """One that treats requests differently must promise this much more again: its drafts are made, and its features
     taken in, beside passes that go on."""
     first_rounds: int = 4

@@ -11,7 +11,7 @@ from operator import mul
 class FitSettings:
     """How fast a fit follows, and what it takes for noise. All in relation to the observed values."""
 
-    drift: float = 1e-4
+    drift: float = 2e-5
     """Share of the prior variance that each coefficient may wander between two observations."""
     first_noise: float = 0.1
     """Relative standard deviation of an observation, before it is learnt."""
