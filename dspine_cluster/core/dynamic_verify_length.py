@@ -201,15 +201,19 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             self._figures[_PASS_S] += taken_s
 
     def _note_realised(self, num_requests: int, load: PassLoad) -> None:
-        """Compare rounds with what was expected of them: they end with their drafts' pass, or where none are made."""
-        realised, expected = self.draft_or_plain.realised, self._expected
+        """Compare rounds with what was expected: they end with their drafts' pass, or where there are none. Of prompts
+        in between only counts what they took beyond their part in a pass of all requests."""
+        expected = self._expected
+        elapsed_s = self._elapsed_s if self._num_passes >= _FIRST_PASSES else None
+        if elapsed_s is not None and expected is None and load.num_prefill_tokens:
+            elapsed_s -= self.pass_cost.prefill_s(self.draft_or_plain.num_requests, load.num_prefill_tokens)
         if expected is None and num_requests and self._is_plain and self.pass_cost.is_known:
             expected = ExpectedRound(num_requests, 0.0, self._curve(num_requests).seconds(num_requests))
-        num_tokens = num_requests if expected is None else expected.pass_tokens
-        is_like_others = self._num_passes >= _FIRST_PASSES and not load.num_prefill_tokens
-        realised.note_pass(num_tokens, self._elapsed_s if is_like_others else None)
+        tokens = num_requests if expected is None else expected.pass_tokens
+        self.draft_or_plain.realised.note_pass(tokens, elapsed_s)
         if expected is not None:
-            realised.end_round(RoundKind.of(self._survival.num_drafted, num_requests), expected)
+            kind = RoundKind.of(self._survival.num_drafted, num_requests)
+            self.draft_or_plain.realised.end_round(kind, expected)
         self._elapsed_s = None
 
     def _explored(self, blocks: Blocks) -> Sequence[int]:
@@ -282,16 +286,14 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if not num_verified:
             return
         num_requests = self.draft_or_plain.num_requests
-        curve = self._curve(num_requests)
-        pass_s = curve.seconds(num_requests)
+        pass_s = (curve := self._curve(num_requests)).seconds(num_requests)
         if self.draft_or_plain.is_drafting(outcomes.uids[row]):
             extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - num_verified))
             self._exploration.end(num_requests, cost_tokens=extra_s * num_requests / pass_s)
             return
         assert self._expected is not None
         realised = self.draft_or_plain.realised
-        kind = RoundKind.of(self._survival.num_drafted, num_requests)
-        slower = realised.ratio(RoundKind.NONE) / realised.ratio(kind)
-        plain_tokens = slower * self._expected.seconds * num_requests / pass_s
-        cost_tokens = max(0.0, plain_tokens - self._expected.gap_tokens - num_requests)
+        own = realised.ratio(RoundKind.of(self._survival.num_drafted, num_requests))
+        seconds = self._expected.seconds * realised.ratio(RoundKind.NONE) / own
+        cost_tokens = max(0.0, (seconds / pass_s - 1.0) * num_requests - self._expected.gap_tokens)
         self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=num_accepted)

@@ -130,6 +130,14 @@ class PassCost:
             slopes.append(max(0.0, slope))
         return CostCurve(_KNOTS, values, slopes, _MIN_SHARE * self._shortest_s, self._buckets)
 
+    def prefill_s(self, num_requests: int, num_prefill_tokens: int) -> float:
+        """What so many prompt tokens add to a pass of requests that decode plainly."""
+        with_prompts = self.curve(
+            num_requests=num_requests, num_prefill_tokens=num_prefill_tokens, num_kv_tokens=0
+        )
+        without = self.curve(num_requests=num_requests, num_prefill_tokens=0, num_kv_tokens=0)
+        return with_prompts.seconds(num_requests + num_prefill_tokens) - without.seconds(num_requests)
+
 
 class DraftCost:
     """The time from asking for a batch of drafts to having them, linear in their number. 0 before any has come."""

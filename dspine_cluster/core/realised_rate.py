@@ -18,7 +18,8 @@ class RealisedRateSettings:
     prior_rounds: float = 4.0
     """Rounds of a kind until it is judged by them rather than by those of all kinds."""
     max_ratio: float = 3.0
-    """A round counts as no more than this many times as long as predicted: what stalled says nothing of the next."""
+    """A round counts as no more than this many times longer or shorter than predicted: a stall says nothing of the
+    next."""
 
 
 DEFAULT_REALISED_RATE = RealisedRateSettings()
@@ -97,7 +98,8 @@ class RealisedRate:
             sums = self._sums[kind]
             sums.num_rounds += 1.0
             worth_s = expected.seconds * self._num_tokens / (expected.pass_tokens + expected.gap_tokens)
-            sums.elapsed_s += min(self._elapsed_s, self._settings.max_ratio * worth_s)
+            max_ratio = self._settings.max_ratio
+            sums.elapsed_s += min(max(self._elapsed_s, worth_s / max_ratio), worth_s * max_ratio)
             sums.worth_s += worth_s
         self._num_tokens = self._elapsed_s = 0.0
         self._is_spoilt = False

@@ -73,7 +73,7 @@ def test_dear_drafts_are_made_for_none() -> None:
 
 
 def test_each_request_is_judged_by_its_own_acceptance() -> None:
-    bench = Bench(8, token_s=0.02, draft_s=lambda count: 0.1 * count)
+    bench = Bench(8, token_s=0.005, draft_s=lambda count: 0.3 * count)
     bench.acceptance = [0.9] * 4 + [0.05] * 4
     bench.run(150)
     assert set(bench.drafting) <= {0, 1, 2, 3}

@@ -79,6 +79,7 @@ def test_prompt_tokens_may_cost_something_else() -> None:
     with_prompt = cost.curve(num_requests=8, num_prefill_tokens=512, num_kv_tokens=0)
     assert with_prompt.seconds(520) == pytest.approx(0.005 + 2e-4 * 520 - 1e-4 * 512, rel=0.05)
     assert curve(cost, 8, 0).seconds(100) == pytest.approx(0.025, rel=0.05)
+    assert cost.prefill_s(8, 512) == pytest.approx(1e-4 * 512, rel=0.1)
 
 
 def test_beyond_what_was_seen_the_last_slope_goes_on() -> None:
