@@ -214,7 +214,7 @@ class Decoder:
         if end > self._payload.size:
             raise ValueError("an array has more elements than there are bytes")
         self._payload_used = end
-        array = self._payload[start:end].view(dtype).reshape(shape)
+        array = np.ndarray(shape, dtype, self._payload, start)
         # The sender can change what it shares after it was checked. Features may be any numbers, but nothing else may.
         return array.copy() if self._is_payload_shared and dtype != np.uint8 else array
 
