@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class FeaturePool:
     storage: Tensor
     """`rows`, and one row more, which takes what belongs to no token."""
 
-    @property
+    @cached_property
     def rows(self) -> Tensor:
         """[num_pages * 16, feature_size], model dtype; row = page * 16 + offset."""
         return self.storage[:-1]

@@ -40,7 +40,7 @@ class PassRunner:
         """
         blocks, segments = self._blocks(plan.blocks, drafted)
         hidden = self._engine.forward(
-            segments, [self._segment(chunk.session, chunk.tokens) for chunk in plan.chunks], self._page_table
+            segments, [self._chunk(chunk) for chunk in plan.chunks], self._page_table
         )  # [num_tokens, hidden_size]
         block_rows = [block.num_rows for block in blocks]
         num_block_rows = sum(block_rows)
@@ -93,14 +93,15 @@ class PassRunner:
                 own = [tokens[-1], *block.proposals]
             else:
                 block, own = Block(rules, tokens), tokens[-1:]
+            slot = self._state_slot(session) if session.has_new_pages else session.state_slot
+            assert slot is not None
             blocks.append(block)
-            segments.append(self._segment(session, own))
+            segments.append(Segment(own, session.num_computed, session.pages, slot))
         return blocks, segments
 
-    def _segment(self, session: Session, tokens: Sequence[int]) -> Segment:
-        slot = self._state_slot(session) if session.has_new_pages else session.state_slot
-        assert slot is not None
-        return Segment(tokens, session.num_computed, session.pages, slot)
+    def _chunk(self, chunk: ChunkPlan) -> Segment:
+        session = chunk.session
+        return Segment(chunk.tokens, session.num_computed, session.pages, self._state_slot(session))
 
     def _state_slot(self, session: Session) -> int:
         """The session's slot, whose row of the page table is up to date then."""
