@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dspine_cluster.api.answer_parser import AnswerParser
 from dspine_cluster.api.answers import AnswerHead, total_usage
 from dspine_cluster.api.chat import StartedChat
+from dspine_cluster.api.draft_stats import DraftStats
+from dspine_cluster.api.responses import DspineAnswer
 from dspine_cluster.api.responses_api.bodies import (
     IncompleteDetails,
     InputTokensDetails,
@@ -38,6 +40,7 @@ async def response_events(
 ) -> AsyncGenerator[ResponseEvent, None]:
     """OpenAI's events; the last one holds the whole answer."""
     parser = AnswerParser(chat.answer_format)
+    stats = DraftStats() if body.dspine is not None and body.dspine.include_stats else None
     writer = OutputWriter()
     async with aclosing(chat.outputs) as outputs:
         is_first = True
@@ -46,13 +49,18 @@ async def response_events(
                 for kind in ("created", "in_progress"):
                     yield writer.event(kind, response=_body(head, body, "in_progress", [], None))
                 is_first = False
+            if stats is not None:
+                stats.push(output)
             for event in writer.push(parser.push(output)):
                 yield event
     status: Status = "incomplete" if parser.finish_reason == "length" else "completed"
     for event in writer.finish(status):
         yield event
     usage = _usage(parser.usage, parser.reasoning_tokens or 0)
-    yield writer.event(status, response=_body(head, body, status, writer.items, usage))
+    response = _body(head, body, status, writer.items, usage)
+    if stats is not None:
+        response.dspine = DspineAnswer(stats=stats.body())
+    yield writer.event(status, response=response)
 
 
 def _body(

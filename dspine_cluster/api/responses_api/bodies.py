@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from dspine_cluster.api.responses import DspineAnswer
 from dspine_cluster.api.sse import NamedEvent
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -81,6 +82,8 @@ class ResponseBody(BaseModel):
     truncation: str
     usage: ResponseUsage | None
     user: str | None
+    dspine: DspineAnswer | None = None
+    """Where it was asked for, when the answer has ended."""
 
 
 class ResponseEvent(NamedEvent):

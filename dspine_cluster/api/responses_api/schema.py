@@ -104,6 +104,13 @@ class TextOptions(RequestModel):
     format: TextFormat | None = None
 
 
+class ResponseStats(RequestModel):
+    """What an answer tells of speculative decoding, in `dspine`."""
+
+    include_stats: bool = False
+    """Rounds, acceptance length and accepted proposals by position, when it has ended."""
+
+
 class ResponseRequest(SamplingOptions):
     input: str | Annotated[list[InputItem], Field(fail_fast=True, min_length=1)]
     instructions: str | None = None
@@ -120,3 +127,4 @@ class ResponseRequest(SamplingOptions):
     truncation: Literal["auto", "disabled"] | None = None
     """Has no effect: what does not fit is refused."""
     chat_template_kwargs: ChatTemplateKwargs | None = None
+    dspine: ResponseStats | None = None

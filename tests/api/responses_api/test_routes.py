@@ -133,3 +133,25 @@ def test_a_failure_mid_stream_is_raised_by_the_client(serve_api: Serve) -> None:
     with pytest.raises(openai.APIError, match="gone"):
         events.extend(api.openai.responses.create(model="fake", input="Hi", stream=True))
     assert events
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_answer_tells_how_it_was_decoded_where_that_is_asked_for(api: Api, stream: bool) -> None:
+    body = {"input": "Hello", "max_output_tokens": 10, "stream": stream, "dspine": {"include_stats": True}}
+    answer = api.http.post("/v1/responses", json=body)
+    if stream:
+        events = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        responses = [json.loads(event).get("response") for event in events]
+        assert not any("dspine" in response for response in responses[:-1] if response)
+        told = responses[-1]
+    else:
+        told = answer.json()
+    stats = told["dspine"]["stats"]
+    assert (stats["rounds"], stats["acceptance_length"]) == (4, 2.5)
+    assert "dspine" not in api.http.post("/v1/responses", json={**body, "stream": False, "dspine": {}}).json()
+
+
+@pytest.mark.parametrize("name", ["include_origins", "stream_tokens"])
+def test_what_a_response_does_not_tell_of_tokens_is_refused(api: Api, name: str) -> None:
+    answer = api.http.post("/v1/responses", json={"input": "Hello", "dspine": {name: True}})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, f"dspine.{name}")
