@@ -54,7 +54,7 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
     Figures older than `stale_s` do not count; where too few are left, nothing changes.
     """
     now_s = observation.now_s
-    if not observation.verifiers and observation.target_verifiers and state.busy_at_s is not None:
+    if not observation.verifiers and observation.target_verifiers:
         reason = "no verifier has told its figures: hold"
         return Decision(
             observation.target_verifiers, observation.target_drafters, reason, state, Why.STALE, Why.STALE

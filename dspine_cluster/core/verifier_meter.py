@@ -15,6 +15,8 @@ _OUTPUT_WEIGHT = 0.05
 _FIRST_OUTPUT_TOKENS = 300.0
 """How long answers are before one has ended."""
 _FEW_REQUESTS = 8
+_FEW_ROUNDS = 16
+"""Of single requests. The first ones decode plainly and tell nothing of how a verifier will do."""
 _WAIT_GROWTH = 0.001
 
 
@@ -108,7 +110,7 @@ class VerifierMeter:
         load: PresentLoad,
         estimate: Callable[[tuple[int, ...]], CapacityEstimate | None],
     ) -> VerifierStats | None:
-        """The figures of the last seconds, of a replica without a name; None before there has been a round.
+        """The figures of the last seconds, of a replica without a name; None before there have been some rounds.
 
         `estimate` tells what batches of some sizes would give; None: measured rounds are taken to grow linearly.
         """
@@ -134,7 +136,7 @@ class VerifierMeter:
                 self._note_round(running, round_s)
         known = estimate((*self._sizes, min(self._max_requests, max(1, round(running)))))
         curve = self._curve(known, load.has_drafters)
-        if curve is None:
+        if curve is None or totals.rounds < _FEW_ROUNDS:
             return None
         token_s = known.prefill_token_s if known else 1.0 / max(load.prefill_tokens_per_s, 1.0)
         prefilled = now.prefilled_tokens - first.prefilled_tokens

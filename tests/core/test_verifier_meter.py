@@ -41,6 +41,10 @@ class Rounds:
             )
         self.meter.advance(self.now_s, num_requests)
 
+    def look(self) -> None:
+        """What happens from now on counts by itself."""
+        self.meter.stats(self.now_s, self.totals, LOAD, estimate)
+
     def stats(self, load: PresentLoad = LOAD) -> VerifierStats:
         stats = self.meter.stats(self.now_s, self.totals, load, estimate)
         assert stats is not None
@@ -52,9 +56,17 @@ def test_there_is_nothing_to_tell_before_a_round_whose_costs_are_unknown() -> No
     assert meter.stats(1.0, RoundTotals(0, 0, 0.0), LOAD, unknown) is None
 
 
+def test_the_first_rounds_tell_nothing_yet() -> None:
+    rounds = Rounds()
+    rounds.run(15 * ROUND_S, 1)
+    assert rounds.meter.stats(rounds.now_s, rounds.totals, LOAD, estimate) is None
+    rounds.run(ROUND_S, 1)
+    assert rounds.stats().acceptance_length == pytest.approx(3)
+
+
 def test_rounds_are_measured_by_requests_and_their_time() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(4.0, 8)
     stats = rounds.stats()
     assert stats.round_s == pytest.approx(ROUND_S)
@@ -65,7 +77,7 @@ def test_rounds_are_measured_by_requests_and_their_time() -> None:
 
 def test_idle_time_counts_for_rates_but_not_for_rounds() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(2.0, 8)
     rounds.meter.advance(rounds.now_s, 0)
     rounds.now_s += 2.0
@@ -78,19 +90,19 @@ def test_idle_time_counts_for_rates_but_not_for_rounds() -> None:
 def test_figures_are_of_the_last_seconds() -> None:
     rounds = Rounds()
     for num_requests in (16, 16, 16, 2, 2, 2, 2, 2, 2):
-        rounds.stats()
+        rounds.look()
         rounds.run(1.0, num_requests)
     assert rounds.stats().running_requests == pytest.approx(2)
 
 
 def test_an_idle_verifier_keeps_its_acceptance_length() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(1.0, 4)
-    rounds.stats()
+    rounds.look()
     rounds.meter.advance(rounds.now_s, 0)
     rounds.now_s += 60.0
-    rounds.stats()
+    rounds.look()
     rounds.now_s += 60.0
     stats = rounds.stats(replace(LOAD, running_requests=0))
     assert (stats.committed_tokens_per_s, stats.round_s) == (0.0, 0.0)
@@ -99,7 +111,7 @@ def test_an_idle_verifier_keeps_its_acceptance_length() -> None:
 
 def test_the_curve_says_what_the_estimate_does_about_tokens() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(1.0, 4)
     stats = rounds.stats()
     for size in (1, 4, 16):
@@ -109,7 +121,7 @@ def test_the_curve_says_what_the_estimate_does_about_tokens() -> None:
 
 def test_without_drafters_plain_decoding_is_what_a_verifier_bears() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(1.0, 4)
     stats = rounds.stats(replace(LOAD, has_drafters=False))
     assert 4 * stats.acceptance_length / stats.curve.at(4) == pytest.approx(80.0)
@@ -127,7 +139,7 @@ def test_where_costs_are_unknown_the_curve_goes_through_what_was_measured() -> N
 
 def test_waits_for_drafts_that_are_always_there_are_no_queue() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(2.0, 4, queue_s=0.004)
     assert rounds.stats().draft_queue_s == pytest.approx(0.0)
     rounds.run(5.5, 4, queue_s=0.014)
@@ -136,7 +148,7 @@ def test_waits_for_drafts_that_are_always_there_are_no_queue() -> None:
 
 def test_prompt_tokens_take_their_part_of_a_round() -> None:
     rounds = Rounds()
-    rounds.stats()
+    rounds.look()
     rounds.run(2.0, 4, num_prefilled=10)
     stats = rounds.stats()
     assert stats.prefill_s == pytest.approx(0.01)
@@ -156,7 +168,7 @@ def test_answers_are_expected_to_be_as_long_as_others_were() -> None:
 def test_one_request_at_a_time_bears_no_more_than_one() -> None:
     rounds = Rounds()
     rounds.meter = VerifierMeter(1)
-    rounds.stats()
+    rounds.look()
     rounds.run(1.0, 1)
     stats = rounds.stats()
     assert stats.max_requests == 1
