@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.autoscaling_damping import Why
 from dspine_cluster.core.autoscaling_report import decode_drafter, decode_verifier
 from dspine_cluster.core.autoscaling_stats import Observation
+from dspine_cluster.core.awake_clock import AwakeClock
 from dspine_serve.leaving import Leaving
 from dspine_serve.logs import log_like_serve
 from dspine_serve.scaling_config import Role, ScalingNote, merged_settings, read_note
@@ -25,6 +25,9 @@ _logger = logging.getLogger(__name__)
 _PERIOD_S = 1.0
 """Between decisions: replicas tell no more often."""
 
+_MAX_GAP_S = 2.0
+"""Serve calls more often: what takes longer is a controller that stood still, and reports wait to be taken in."""
+
 Contexts = Mapping[DeploymentID, AutoscalingContext]
 
 
@@ -34,7 +37,7 @@ class Scaler:
     def __init__(
         self,
         overrides: Mapping[str, Any],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         news: ScalingNews | None = None,
     ) -> None:
         """`overrides` outdo the settings of the deployments.
@@ -45,7 +48,7 @@ class Scaler:
         merged_settings({}, overrides)
         log_like_serve()
         self._overrides = overrides
-        self._clock = clock
+        self._clock = clock or AwakeClock(_MAX_GAP_S)
         self._news = news or ScalingNews()
         self._reports = Reports()
         self._leaving = Leaving()

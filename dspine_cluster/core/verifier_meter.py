@@ -18,6 +18,8 @@ _FEW_REQUESTS = 8
 _FEW_ROUNDS = 16
 """Of single requests. The first ones decode plainly and tell nothing of how a verifier will do."""
 _WAIT_GROWTH = 0.001
+_MAX_GAP_S = 4.0
+"""What takes longer is no pass, but a machine that stood still: the rest does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class VerifierMeter:
         self._samples: deque[_Sample] = deque()
         self._advanced_at_s: float | None = None
         self._num_decoding = 0
-        self._busy_s = self._request_s = 0.0
+        self._awake_s = self._busy_s = self._request_s = 0.0
         self._first_tokens = self._prefilled_tokens = 0
         self._output_tokens = _FIRST_OUTPUT_TOKENS
         self._has_ended = False
@@ -81,11 +83,13 @@ class VerifierMeter:
     def advance(self, now_s: float, num_decoding: int) -> None:
         """So many requests decode from now on."""
         if self._advanced_at_s is None:
-            self._samples.append(_Sample(now_s, RoundTotals(0, 0, 0.0), 0, 0, 0.0, 0.0))
-        elif self._num_decoding:
-            elapsed_s = now_s - self._advanced_at_s
-            self._busy_s += elapsed_s
-            self._request_s += elapsed_s * self._num_decoding
+            self._samples.append(_Sample(0.0, RoundTotals(0, 0, 0.0), 0, 0, 0.0, 0.0))
+        else:
+            elapsed_s = min(now_s - self._advanced_at_s, _MAX_GAP_S)
+            self._awake_s += elapsed_s
+            if self._num_decoding:
+                self._busy_s += elapsed_s
+                self._request_s += elapsed_s * self._num_decoding
         self._advanced_at_s, self._num_decoding = now_s, num_decoding
 
     def note_pass(self, num_prefill_tokens: int, num_first_tokens: int) -> None:
@@ -116,13 +120,13 @@ class VerifierMeter:
         """
         self.advance(now_s, self._num_decoding)
         now = _Sample(
-            now_s, totals, self._first_tokens, self._prefilled_tokens, self._busy_s, self._request_s
+            self._awake_s, totals, self._first_tokens, self._prefilled_tokens, self._busy_s, self._request_s
         )
         self._samples.append(now)
-        while len(self._samples) > 2 and self._samples[1].at_s <= now_s - self._window_s:
+        while len(self._samples) > 2 and self._samples[1].at_s <= now.at_s - self._window_s:
             self._samples.popleft()
         first = self._samples[0]
-        elapsed_s = max(1e-3, now_s - first.at_s)
+        elapsed_s = max(1e-3, now.at_s - first.at_s)
         rounds, busy_s = totals.rounds - first.totals.rounds, now.busy_s - first.busy_s
         committed = totals.committed_tokens - first.totals.committed_tokens
         request_s = now.request_s - first.request_s

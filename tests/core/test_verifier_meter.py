@@ -75,6 +75,17 @@ def test_rounds_are_measured_by_requests_and_their_time() -> None:
     assert stats.committed_tokens_per_s == pytest.approx(8 * 3 / ROUND_S)
 
 
+def test_time_in_which_the_machine_stood_still_does_not_count() -> None:
+    rounds = Rounds()
+    rounds.look()
+    rounds.run(4.0, 8)
+    rounds.now_s += 90.0
+    rounds.run(2.0, 8)
+    stats = rounds.stats()
+    assert stats.round_s < 2 * ROUND_S
+    assert stats.committed_tokens_per_s > 8 * 3 / ROUND_S / 2
+
+
 def test_idle_time_counts_for_rates_but_not_for_rounds() -> None:
     rounds = Rounds()
     rounds.look()
