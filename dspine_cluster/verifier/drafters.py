@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from math import inf
 
 from dspine_cluster.config import DraftingConfig
 from dspine_cluster.core.session import Session
@@ -148,8 +147,7 @@ class Drafters:
         return taken_s
 
     def outstanding(self) -> dict[int, float]:
-        """Requests whose draft for the present anchor was asked for and may still come in time: by uid, when it will
-        be late."""
+        """Requests whose draft for the present anchor may still come in time: by uid, when it will be late."""
         now = self._clock()
         found = {}
         for link in self._links.all:
@@ -163,9 +161,10 @@ class Drafters:
                     found[uid] = late_at_s
         return found
 
-    def wait_s(self) -> float:
-        """Seconds until the next outstanding draft is late; infinity when none is outstanding."""
-        return max(0.0, min(self.outstanding().values(), default=inf) - self._clock())
+    @property
+    def awaiting(self) -> tuple[tuple[int, float], ...]:
+        """Of each drafter how many drafts are awaited, and after how long they are late."""
+        return tuple([(len(x.awaited), x.pace.deadline_s(self.plain_step_s)) for x in self._links.all])
 
     def count_fallbacks(self, sessions: Sequence[Session]) -> None:
         """Note for each session that decodes without a block why it has none; lateness counts against the drafter."""

@@ -159,7 +159,7 @@ class VerifierLoop:
         plan = self._plan()
         if plan.is_empty:
             self._update_gauges()
-            wait_s = self.drafters.wait_s()
+            wait_s = self._pacing.wait_s()
             if wait_s == inf:
                 self._busy_since_s = None
             return wait_s
@@ -190,18 +190,21 @@ class VerifierLoop:
         return None
 
     def _plan(self) -> BatchPlan:
+        num_running, most = len(self.streams.running), self._config.max_batch_tokens
+        if not len(self.streams.waiting) and self._pacing.still_waits(num_running):
+            self.meter.advance(self._clock(), num_running)
+            return BatchPlan()
         decoding = self.streams.decoding
         self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
-        max_tokens = self._config.max_batch_tokens
-        has_prompts = len(self.streams.waiting) or len(decoding) < len(self.streams.running)
+        has_prompts = len(self.streams.waiting) or len(decoding) < num_running
         if not ready and not has_prompts:
             return BatchPlan()
         budget = Budget(
             free_pages=self.streams.prefix_cache.index.num_available,
             free_slots=self.streams.num_free_slots,
-            max_batch_tokens=max_tokens if ready else self._pacing.prefill_room(max_tokens),
+            max_batch_tokens=most if ready else self._pacing.prefill_room(most),
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
         lengths = self._choose_verify_lengths(ready, budget)
@@ -233,9 +236,8 @@ class VerifierLoop:
             for (_, num_useful), block in zip(self._num_useful(ready), drafted, strict=True)
         ]
         counts = list(zip(ready, num_proposals, strict=True))
-        self.drafters.count_fallbacks(
-            [session for session, count in counts if count == 0 and self._pacing.is_drafted(session)]
-        )
+        missing = [session for session, count in counts if count == 0 and self._pacing.is_drafted(session)]
+        self.drafters.count_fallbacks(missing)
         blocks = Blocks(
             [session.uid for session in ready],
             num_proposals,
@@ -247,9 +249,7 @@ class VerifierLoop:
     def _num_useful(self, sessions: Sequence[Session]) -> Wanted:
         """Each with the proposals that can still become output beside a bonus token."""
         most = self._max_proposals
-        return [
-            (s, num_left if (num_left := s.max_length - len(s.tokens) - 1) < most else most) for s in sessions
-        ]
+        return [(s, left if (left := s.max_length - len(s.tokens) - 1) < most else most) for s in sessions]
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""

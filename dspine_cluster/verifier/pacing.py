@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
@@ -21,6 +22,16 @@ class _Asked:
     at_s: float
     num_blocks: int
     pass_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """Why no round may run. Between passes that changes with what is awaited, and with the clock."""
+
+    num_decoding: int
+    awaiting: tuple[tuple[int, float], ...]
+    """As `Drafters.awaiting`."""
+    until_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -56,18 +67,45 @@ class Pacing:
         self._groups = (_Group(), _Group())  # the second has members only while halves take turns
         self._running: _Group | None = None  # whose round the present pass holds
         self._num_passes = 0
+        self._idle: _Idle | None = None
+
+    def still_waits(self, num_running: int) -> bool:
+        """Whether all that run decode, and as when `ready` was last asked none of them may. A loop wakes several times
+        while the drafts of a round come."""
+        idle = self._idle
+        return (
+            idle is not None
+            and idle.num_decoding == num_running
+            and idle.awaiting == self._drafters.awaiting
+            and self._clock() < idle.until_s
+        )
+
+    def wait_s(self) -> float:
+        """Seconds until the next outstanding draft is late, asked after `still_waits` or `ready`; infinity when none is
+        outstanding."""
+        late_at_s = self._drafters.outstanding().values() if self._idle is None else (self._idle.until_s,)
+        return max(0.0, min(late_at_s, default=inf) - self._clock())
 
     def ready(self, decoding: Sequence[Session]) -> list[Session]:
         """Decoding sessions whose round may run now."""
-        outstanding = self._drafters.outstanding().keys()
+        late_at_s = self._drafters.outstanding()
+        outstanding = late_at_s.keys()
         # The one that ran last comes last.
         groups = self._groups[::-1] if self._running is self._groups[0] else self._groups
         ready = [g for g in groups if g.awaited.isdisjoint(outstanding) and not g.members <= outstanding]
         self._running = ready[0] if ready else None
         if self._running is not None:
             self._note_drafts(self._running)
-        waiting = set(outstanding).union(*(g.members for g in self._groups if g is not self._running))
-        return [session for session in decoding if session.uid not in waiting] if waiting else [*decoding]
+        waiting = set(outstanding)
+        for group in self._groups:
+            if group is not self._running:
+                waiting |= group.members
+        found = [session for session in decoding if session.uid not in waiting] if waiting else [*decoding]
+        self._idle = None
+        if not found:
+            until_s = min(late_at_s.values(), default=inf)
+            self._idle = _Idle(len(decoding), self._drafters.awaiting, until_s)
+        return found
 
     def prefill_room(self, most: int) -> int:
         """How many prompt tokens a pass should hold that has nothing else, so that it ends when drafts come; `most`
@@ -91,6 +129,7 @@ class Pacing:
             prefilling: sessions of whose prompts it computed a part.
         """
         self._num_passes += 1
+        self._idle = None
         policy, drafters = self._policy, self._drafters
         moved = [*rounds, *joined]
         chosen = frozenset(
@@ -113,6 +152,7 @@ class Pacing:
 
     def forget(self, sessions: Sequence[Session]) -> None:
         """The sessions ended, or gave up their pages."""
+        self._idle = None
         self._take_out({session.uid for session in sessions})
 
     def _take_out(self, uids: set[int]) -> None:

@@ -228,6 +228,26 @@ def test_halves_take_turns(target: TargetModel, monkeypatch: pytest.MonkeyPatch)
     assert bench.harness.clock.now_s == pytest.approx((2 + len(rounds)) * PASS_S)
 
 
+def test_a_loop_that_wakes_for_nothing_does_not_look_at_every_request(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(target, monkeypatch, Scripted(range(3)), draft_s=0.05)
+    for uid in range(3):
+        bench.submit(uid)
+    loop = bench.harness.loop
+    while loop.step() is None:
+        pass
+    bench.harness.clock.now_s += 0.02
+    with monkeypatch.context() as looking:
+        looking.setattr(Drafters, "outstanding", lambda self: pytest.fail("nothing has come"))
+        waits_s = [loop.step() for _ in range(3)]
+    assert waits_s == [pytest.approx(10.0 - 0.02)] * 3, "until the drafts are late"
+    bench.submit(3)
+    assert loop.step() is None, "a prompt is computed meanwhile"
+    bench.run()
+    assert not loop.drafters.fallbacks[Fallback.LATE]
+
+
 def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: TargetModel) -> None:
     """A request that has joined while others were waited for is not awaited, and yet it waits for its draft."""
 
