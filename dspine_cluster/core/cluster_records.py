@@ -22,6 +22,8 @@ class Fingerprints:
 
     def fits_request(self, wanted: Fingerprints) -> bool:
         """Whether a verifier with these may serve a request that wants `wanted`; its drafter is its own affair."""
+        if wanted is ANY_MODELS:
+            return True
         return _fits(self.target, wanted.target) and _fits(self.tokenizer, wanted.tokenizer)
 
     def fits_drafter(self, drafter: Fingerprints) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from random import Random
 
 from dspine_cluster.core.page_hash import PageKey
@@ -50,10 +51,10 @@ class KeyIndex:
         """
         found: dict[str, int] = {}
         last: list[str] | None = None
-        for num_pages, holders in zip(
-            range(len(keys), 0, -1), map(self._holders.get, reversed(keys)), strict=True
-        ):
-            if holders is None or holders == last:
+        held = list(map(self._holders.get, reversed(keys)))
+        numbers = compress(range(len(keys), 0, -1), held)
+        for num_pages, holders in zip(numbers, filter(None, held), strict=True):
+            if holders == last:
                 continue
             last = holders
             for replica_id in self._some(holders, limit):
@@ -67,9 +68,7 @@ class KeyIndex:
         held = self._keys.get(replica_id)
         if not held:
             return 0
-        return next(
-            (n for n, key in zip(range(len(keys), 0, -1), reversed(keys), strict=True) if key in held), 0
-        )
+        return next(compress(range(len(keys), 0, -1), map(held.__contains__, reversed(keys))), 0)
 
     def _some(self, holders: list[str], limit: int) -> list[str]:
         """All, or where they are many `limit` neighbours from a random place on."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dspine_cluster.core.autoscaling_stats import DrafterStats
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SimulatedDrafter:
     """Drafts for the verifiers that are given to it."""
 

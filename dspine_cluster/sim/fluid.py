@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -142,10 +143,12 @@ class FluidVerifier:
         self._advanced_at_s = now_s
         if elapsed_s <= 0 or not self._round_s:
             return
-        committed = 0.0
+        committed, num_decoding = 0.0, 0
         for kind, rate in enumerate(self._rates):
-            self._reach[kind] += rate * elapsed_s
-            committed += len(self._decoding[kind]) * rate * elapsed_s
+            gained, count = rate * elapsed_s, len(self._decoding[kind])
+            self._reach[kind] += gained
+            committed += count * gained
+            num_decoding += count
         prefilled = 0.0
         if self._prefill:
             prefilled = min(self._prefill[0].left, self._prefill_rate * elapsed_s)
@@ -155,7 +158,7 @@ class FluidVerifier:
             round_s=self._round_s,
             prefill_s=self._prefill_s,
             draft_queue_s=self._wait_s,
-            num_decoding=sum(map(len, self._decoding)),
+            num_decoding=num_decoding,
             committed=committed,
             prefilled=prefilled,
         )
@@ -240,8 +243,7 @@ class FluidVerifier:
         for kind, heap in enumerate(self._decoding):
             if heap:
                 soonest_s = min(soonest_s, (heap[0][0] - self._reach[kind]) / self._rates[kind])
-        version = self._version
-        self._simulation.after(max(0.0, soonest_s), lambda: self._wake(version))
+        self._simulation.after(max(0.0, soonest_s), partial(self._wake, self._version))
 
     def _chunk_tokens(self, num_decoding: int) -> int:
         limits = self._limits

@@ -13,10 +13,11 @@ def pair(replicas: Sequence[Replica], drafters: Sequence[SimulatedDrafter]) -> N
     for drafter in drafters:
         drafter.num_verifiers = 0
     most = -(-len(replicas) // max(1, len(drafters)))
+    serving = set(drafters)
     homeless = []
     for replica in replicas:
         before = replica.drafter
-        if before is not None and before in drafters and before.num_verifiers < most:
+        if before in serving and before.num_verifiers < most:
             before.num_verifiers += 1
             continue
         if before is not None:
