@@ -28,6 +28,8 @@ class Verifier:
     """A verifier as placement sees it."""
 
     record: VerifierRecord
+    order: LoadOrder
+    """Of the verifiers that serve the same."""
     load: ReplicaLoad = IDLE
     reserved_tokens: int = 0
     """To be prefilled for requests that its load does not count yet."""
@@ -156,7 +158,7 @@ class Fleet:
         verifier = self.verifiers.pop(replica_id, None)
         if verifier is not None:
             self.verifier_keys.drop(replica_id)
-            self._orders[_kind(verifier)].discard(replica_id)
+            verifier.order.discard(replica_id)
             del self._node_verifiers[verifier.record.node_id][replica_id]
         drafter = self.drafters.pop(replica_id, None)
         if drafter is not None:
@@ -190,7 +192,8 @@ class Fleet:
             return
         self.remove(name)
         if isinstance(record, VerifierRecord):
-            verifier = self.verifiers[name] = Verifier(record)
+            order = self._orders.setdefault(_kind(record), LoadOrder(self._random))
+            verifier = self.verifiers[name] = Verifier(record, order)
             self._node_verifiers.setdefault(record.node_id, {})[name] = verifier
             self._reorder(verifier)
         else:
@@ -230,7 +233,6 @@ class Fleet:
         name = verifier.record.replica_id
         if self.verifiers.get(name) is not verifier:
             return
-        order = self._orders.setdefault(_kind(verifier), LoadOrder(self._random))
         is_remote = verifier.wants_drafter and not any(self.local_drafters(verifier))
         verifier.standing_cost_s = is_remote * self._config.remote_drafter_s + standing_cost_s(
             verifier.load, verifier.reserved_tokens, verifier.reserved_requests, self._config
@@ -240,9 +242,9 @@ class Fleet:
             verifier.num_requests < verifier.record.max_requests and not verifier.load.is_draining
         )
         if verifier.is_routable:
-            order.set(name, verifier.standing_cost_s)
+            verifier.order.set(name, verifier.standing_cost_s)
         else:
-            order.discard(name)
+            verifier.order.discard(name)
 
     def _reorder_node(self, node_id: str) -> None:
         for verifier in self._node_verifiers.get(node_id, {}).values():
@@ -261,6 +263,6 @@ class Fleet:
             self._reorder_node(drafter.record.node_id)
 
 
-def _kind(verifier: Verifier) -> Fingerprints:
-    fingerprints = verifier.record.fingerprints
+def _kind(record: VerifierRecord) -> Fingerprints:
+    fingerprints = record.fingerprints
     return Fingerprints(target=fingerprints.target, tokenizer=fingerprints.tokenizer)
