@@ -83,6 +83,7 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
     backlog = _backlog(counted, coverage, config)
     bearable = config.verifier_utilisation * tokens_per_s
     needed = asked / bearable + backlog if bearable else float(observation.target_verifiers)
+    needed = max(needed, _crowd(serving, bears, coverage))
     verifiers = step(
         0.0 if is_idle else needed,
         observation.target_verifiers,
@@ -157,6 +158,13 @@ def _backlog(verifiers: Sequence[VerifierStats], coverage: float, config: Autosc
     """Verifiers that would prefill what is queued within `drain_backlog_s`, beyond what is queued at any time."""
     queued_s = sum(max(0.0, v.queued_prefill_tokens * v.prefill_token_s - 1.0) for v in verifiers)
     return queued_s / coverage / config.drain_backlog_s
+
+
+def _crowd(serving: Sequence[VerifierStats], bears: Sequence[Capacity], coverage: float) -> float:
+    """Verifiers over which the requests that run would be few enough for each: where they are too many already, they
+    get tokens, and ask for the next answer, later than they would, which makes demand look less than it is."""
+    room = sum(bear.num_requests for bear in bears)
+    return sum(v.running_requests for v in serving) / coverage * len(serving) / room if room else 0.0
 
 
 def _verifier_reason(

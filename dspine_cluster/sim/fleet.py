@@ -29,7 +29,8 @@ from dspine_cluster.sim.scenario import Scenario
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.sim.workload import Talk
 
-_RETRY_S = 0.5
+_FOLLOW_S = 0.1
+"""How often placement hears of loads, as replicas tell their directory."""
 _MAX_REQUESTS = 512
 _DECIDE_PERIOD_S = 2.0
 
@@ -56,18 +57,16 @@ class SimulatedFleet:
         *,
         seed: int,
         by_load: bool,
-        follow_s: float,
     ) -> None:
-        """`by_load`: drafters' queues are worked out, not simulated. `follow_s`: how often placement hears of loads."""
+        """`by_load`: drafters' queues are worked out, not simulated."""
         self.simulation = Simulation()
         self.report = FleetReport()
         self._scenario = scenario
         self._policy = policy
         self._make_replica = make_replica
         self._by_load = by_load
-        self._follow_s = follow_s
         self._random = Random(seed)
-        self._placer = Placer(random=Random(seed))
+        self._placer = Placer(scenario.placement, Random(seed))
         self._cursor = 0
         self._servers: dict[str, _Server] = {}
         self._drafters: list[SimulatedDrafter] = []
@@ -174,7 +173,7 @@ class SimulatedFleet:
         for name in [n for n, s in self._servers.items() if s.is_draining and not s.replica.num_requests]:
             self._remove(name)
         if self._num_open or not self._is_over:
-            self.simulation.after(self._follow_s, self._follow)
+            self.simulation.after(_FOLLOW_S, self._follow)
 
     # Replicas
 

@@ -20,7 +20,6 @@ from dspine_cluster.sim.workload import make_talks
 
 Fidelity = Literal["round", "fluid"]
 FIDELITIES: tuple[Fidelity, Fidelity] = ("fluid", "round")
-_FOLLOW_S = {"round": 0.1, "fluid": 0.5}
 
 
 def run_fleet(
@@ -34,7 +33,6 @@ def run_fleet(
         _maker(scenario, table, fidelity, seed),
         seed=seed,
         by_load=fidelity == "fluid",
-        follow_s=_FOLLOW_S[fidelity],
     )
     return fleet.run(make_talks(scenario, seed))
 

@@ -182,6 +182,7 @@ class FluidVerifier:
         than if both were at once; another one passes because a checkpoint splits the prompt. Its last round gives more
         than it needs, by half a round's tokens on average."""
         kind = work.talk.kind
+        self._store.put_system(work.talk, self._in_use_tokens)
         if work.first_s is None:
             work.first_s = self._simulation.now_s + _LATE_ROUNDS * self._round_s
             self._figures.note_first()

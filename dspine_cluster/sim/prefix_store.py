@@ -34,25 +34,33 @@ class PrefixStore:
             return _grid(talk.system_tokens)
         return 0
 
+    def put_system(self, talk: Talk, in_use_tokens: int) -> None:
+        """A prompt has been computed. `in_use_tokens` are running requests'."""
+        self._set(talk.system_key, talk.system_tokens)
+        self._trim(in_use_tokens)
+
     def put(self, talk: Talk, turn: int, in_use_tokens: int) -> None:
-        """A turn has ended; its text takes the place of what it went on from. `in_use_tokens` are running requests'."""
+        """A turn has ended; its text takes the place of what it went on from."""
         self._set(talk.system_key, talk.system_tokens)
         if turn:
             self._drop(talk.key(turn - 1))
         exchange = talk.exchanges[turn]
         own = exchange.prompt_tokens + exchange.output_tokens - talk.system_tokens
         self._set(talk.key(turn), own)
-        room = self._pool_tokens - in_use_tokens
-        while self._entries and (
-            self._num_tokens > room or (self._max_entries and len(self._entries) > self._max_entries)
-        ):
-            self._drop(next(iter(self._entries)))
+        self._trim(in_use_tokens)
 
     def take_events(self) -> tuple[frozenset[PageKey], frozenset[PageKey]]:
         """Keys that came and went since the last time."""
         events = frozenset(self._added), frozenset(self._removed)
         self._added, self._removed = set(), set()
         return events
+
+    def _trim(self, in_use_tokens: int) -> None:
+        room = self._pool_tokens - in_use_tokens
+        while self._entries and (
+            self._num_tokens > room or (self._max_entries and len(self._entries) > self._max_entries)
+        ):
+            self._drop(next(iter(self._entries)))
 
     def _set(self, key: PageKey, num_tokens: int) -> None:
         self._drop(key)

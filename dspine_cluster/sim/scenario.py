@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from dspine_cluster.config import STRICT, parse_config, parse_verify
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.cost_model import CostModel
+from dspine_cluster.core.placement_score import PlacementConfig
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.sim.cost_fit import read_costs
 from dspine_cluster.sim.verifier import VerifierLimits
@@ -131,15 +132,27 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class OwnChoices:
+    """Values to try for the real autoscaling's settings, as the rivals' are tried."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    verifier_utilisation: tuple[float, ...] = (0.9, 0.95, 0.85, 0.8)
+    drafter_busy_ratio: tuple[float, ...] = (0.75, 0.6)
+    down_hold_s: tuple[float, ...] = (20, 60)
+    """Of verifiers and drafters."""
+
+
+@dataclass(frozen=True)
 class ServeRival:
     """Values to try for Serve's default policy, one parameter after the other; the first is where the search starts."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    target_ongoing_requests: tuple[float, ...] = (16, 8, 12, 20, 24, 32)
-    drafters_per_verifier: tuple[float, ...] = (0.25, 0.15, 0.5)
-    downscale_delay_s: tuple[float, ...] = (60, 20, 150, 600)
-    upscale_delay_s: tuple[float, ...] = (10, 0, 30)
+    target_ongoing_requests: tuple[float, ...] = (22, 26, 24, 20, 16)
+    drafters_per_verifier: tuple[float, ...] = (0.15, 0.25)
+    downscale_delay_s: tuple[float, ...] = (20, 60)
+    upscale_delay_s: tuple[float, ...] = (0, 10)
 
 
 @dataclass(frozen=True)
@@ -148,8 +161,8 @@ class FixedRival:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    verifiers: tuple[int, ...] = (6, 3, 4, 5, 7, 8, 10, 12)
-    drafters_per_verifier: tuple[float, ...] = (0.25, 0.15, 0.5)
+    verifiers: tuple[int, ...] = (6, 2, 3, 4, 5, 7, 8, 9)
+    drafters_per_verifier: tuple[float, ...] = (0.15, 0.25)
 
 
 @dataclass(frozen=True)
@@ -167,13 +180,13 @@ class Scenario:
     objective: Objective = field(default_factory=Objective)
     conversations: ConversationConfig = field(default_factory=ConversationConfig)
     replicas: ReplicaConfig = field(default_factory=ReplicaConfig)
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
     losses: tuple[Loss, ...] = ()
     costs: CostModel = field(default_factory=CostModel)
     gpu_round: str | None = None
     """A JSON file of `gpu_round`, by whose figures passes and drafts are timed; relative to the scenario."""
     autoscaling: AutoscalingConfig = field(default_factory=AutoscalingConfig)
-    verifier_utilisation: tuple[float, ...] = (0.7, 0.8, 0.6, 0.5)
-    """Values of the autoscaling's setting to try, as the rivals' are tried."""
+    own: OwnChoices = field(default_factory=OwnChoices)
     serve_rival: ServeRival = field(default_factory=ServeRival)
     fixed_rival: FixedRival = field(default_factory=FixedRival)
     sweep_seeds: tuple[int, ...] = (1,)

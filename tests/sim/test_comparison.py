@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dspine_cluster.sim.comparison import Judged, as_json, compare, sweep, verdict
 from dspine_cluster.sim.report import plot_comparison, print_comparison
-from dspine_cluster.sim.scenario import FixedRival, Scenario, ServeRival
+from dspine_cluster.sim.scenario import FixedRival, OwnChoices, Scenario, ServeRival
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def scenario(make_scenario: Any) -> Scenario:
     base: Scenario = make_scenario(duration_s=20.0)
     return replace(
         base,
-        verifier_utilisation=(0.7,),
+        own=OwnChoices((0.9,), (0.6,), (20,)),
         serve_rival=ServeRival((16, 8), (0.5,), (60,), (10,)),
         fixed_rival=FixedRival((2, 1), (0.5,)),
     )
