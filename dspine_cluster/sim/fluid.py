@@ -22,7 +22,7 @@ from dspine_cluster.sim.round_table import Round, RoundTable
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.sim.verifier import VerifierLimits
 
-_PREFILL_STEP = 256
+_PREFILL_STEP = 64
 _SOON = 1e-9
 _LATE_ROUNDS = 1.5
 _MEAN_CONTEXT = 0.75
@@ -33,10 +33,15 @@ _MEAN_CONTEXT = 0.75
 class _Prefill:
     work: Work
     left: float
+    chunk: float
+    """Tokens a round, where there is room for them."""
+    granted: float = 0.0
+    """Tokens a round at present."""
 
 
 class FluidVerifier:
-    """See `Replica`. Prompts are computed in order of their arrival, beside the rounds of those that decode."""
+    """See `Replica`. Prompts are computed in order of their arrival, as many at a time as rounds have
+    room for, beside those that decode."""
 
     def __init__(
         self,
@@ -60,14 +65,13 @@ class FluidVerifier:
         self._figures = ReplicaFigures(table, num_kinds)
         self._numbers = count()
         self._waiting: deque[Work] = deque()
-        self._prefill: deque[_Prefill] = deque()
+        self._prefill: list[_Prefill] = []
         self._decoding: list[list[tuple[float, int, float, Work]]] = [[] for _ in range(num_kinds)]
         """By kind, a heap of (reach at which it ends, number, reach at which it began, request)."""
         self._reach = [0.0] * num_kinds
         """Tokens that a request which decodes since the beginning would have by now, by kind."""
         self._begun = 0.0  # sum of the reaches at which those that decode began
         self._rates = [0.0] * num_kinds
-        self._prefill_rate = 0.0
         self._round = Round(0.0, 0.0, ())
         self._round_s = 0.0
         self._prefill_s = 0.0
@@ -150,9 +154,10 @@ class FluidVerifier:
             committed += count * gained
             num_decoding += count
         prefilled = 0.0
-        if self._prefill:
-            prefilled = min(self._prefill[0].left, self._prefill_rate * elapsed_s)
-            self._prefill[0].left -= prefilled
+        for item in self._prefill:
+            done = min(item.left, item.granted * elapsed_s / self._round_s)
+            item.left -= done
+            prefilled += done
         self._figures.note(
             num_rounds=elapsed_s / self._round_s,
             round_s=self._round_s,
@@ -167,8 +172,10 @@ class FluidVerifier:
         if version != self._version:
             return
         self._advance()
-        while self._prefill and self._prefill[0].left <= _SOON * (1 + self._prefill_rate):
-            self._begin_decode(self._prefill.popleft().work)
+        ready = [item for item in self._prefill if item.left <= _SOON * (1 + item.granted / self._round_s)]
+        for item in ready:
+            self._prefill.remove(item)
+            self._begin_decode(item.work)
         for kind, heap in enumerate(self._decoding):
             while heap and heap[0][0] - self._reach[kind] <= _SOON * (1 + self._rates[kind]):
                 _, _, began, work = heappop(heap)
@@ -179,7 +186,7 @@ class FluidVerifier:
 
     def _begin_decode(self, work: Work) -> None:
         """Its first token is there at the end of a round, and it waited for the beginning of one: half a round more
-        than if both were at once; another one passes because a checkpoint splits the prompt. Its last round gives more
+        than if both were at once; another one passes where a checkpoint splits the prompt. Its last round gives more
         than it needs, by half a round's tokens on average."""
         kind = work.talk.kind
         self._store.put_system(work.talk, self._in_use_tokens)
@@ -208,7 +215,8 @@ class FluidVerifier:
             self._waiting.popleft()
             self._in_use_tokens += size
             work.cached_tokens = min(self._store.match(work.talk, work.turn), work.prompt_tokens - 1)
-            self._prefill.append(_Prefill(work, float(work.prompt_tokens - work.cached_tokens)))
+            left = float(work.prompt_tokens - work.cached_tokens)
+            self._prefill.append(_Prefill(work, left, min(left, self._limits.prefill_chunk_tokens)))
 
     def _continue(self) -> None:
         """Work out how fast everything goes from now on, and when that changes."""
@@ -216,7 +224,7 @@ class FluidVerifier:
         counts = tuple(map(len, self._decoding))
         num_decoding = sum(counts)
         if not num_decoding and not self._prefill:
-            self._rates, self._prefill_rate, self._round_s = [0.0] * len(counts), 0.0, 0.0
+            self._rates, self._round_s = [0.0] * len(counts), 0.0
             if self.drafter is not None:
                 self.drafter.set_load(self.name, 0.0, 1.0)
             return
@@ -239,19 +247,20 @@ class FluidVerifier:
         if self.drafter is not None:
             self.drafter.set_load(self.name, taken.draft_s, self._round_s)
         self._rates = [committed / self._round_s for committed in taken.committed]
-        self._prefill_rate = num_prefill / self._round_s
-        soonest_s = self._prefill[0].left / self._prefill_rate if self._prefill else 1e9
+        soonest_s = 1e9
+        for item in self._prefill:
+            if item.granted:
+                soonest_s = min(soonest_s, item.left / item.granted * self._round_s)
         for kind, heap in enumerate(self._decoding):
             if heap:
                 soonest_s = min(soonest_s, (heap[0][0] - self._reach[kind]) / self._rates[kind])
         self._simulation.after(max(0.0, soonest_s), partial(self._wake, self._version))
 
     def _chunk_tokens(self, num_decoding: int) -> int:
-        limits = self._limits
-        room = limits.max_batch_tokens - 2 * num_decoding
-        left = 0.0
+        """Prompt tokens of a round, granted in order of arrival."""
+        room = float(self._limits.max_batch_tokens - 2 * num_decoding)
+        total = 0.0
         for item in self._prefill:
-            left += min(item.left, limits.prefill_chunk_tokens)
-            if left >= room:
-                return room
-        return max(1, int(left)) if left else 0
+            item.granted = min(item.chunk, room - total)
+            total += item.granted
+        return max(1, int(total)) if total else 0

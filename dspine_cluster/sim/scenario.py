@@ -137,7 +137,7 @@ class OwnChoices:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    verifier_utilisation: tuple[float, ...] = (0.9, 0.95, 0.85, 0.8)
+    verifier_utilisation: tuple[float, ...] = (0.9, 0.8, 0.7)
     drafter_busy_ratio: tuple[float, ...] = (0.75, 0.6)
     down_hold_s: tuple[float, ...] = (20, 60)
     """Of verifiers and drafters."""

@@ -141,6 +141,15 @@ def test_growing_queues_are_demand_before_they_are_served() -> None:
     assert fleet.num_verifiers > before
 
 
+def test_requests_that_crowd_raise_verifiers_though_no_more_tokens_are_asked_for() -> None:
+    config = replace(CONFIG, inter_token_s=0.01)
+    few, many = (
+        decide(Fleet(config).observe(8_000, running_requests=n), AutoscalerState(), config).verifiers
+        for n in (8.0, 60.0)
+    )
+    assert few <= 4 < many
+
+
 def test_no_gain_from_drafting_turns_drafters_off_and_a_probe_brings_them_back() -> None:
     fleet = Fleet(CONFIG)
     fleet.run(180, 8_000, acceptance_length=1.02, speculation_gain=0.9)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dspine_cluster.sim.comparison import Judged, as_json, compare, sweep, verdict
+from dspine_cluster.sim.comparison import Judged, as_json, compare, own_config, sweep, verdict
 from dspine_cluster.sim.report import plot_comparison, print_comparison
 from dspine_cluster.sim.scenario import FixedRival, OwnChoices, Scenario, ServeRival
 
@@ -23,6 +23,16 @@ def scenario(make_scenario: Any) -> Scenario:
         serve_rival=ServeRival((16, 8), (0.5,), (60,), (10,)),
         fixed_rival=FixedRival((2, 1), (0.5,)),
     )
+
+
+def test_the_real_autoscaling_plans_for_the_scenarios_objective_and_start_up_time(scenario: Scenario) -> None:
+    config = own_config(scenario)
+    assert (config.inter_token_s, config.lead_s) == (0.012, 20.0)
+    chosen = own_config(
+        scenario, {"verifier_utilisation": 0.5, "drafter_busy_ratio": 0.4, "down_hold_s": 7.0}
+    )
+    assert (chosen.verifier_utilisation, chosen.drafter_busy_ratio, chosen.inter_token_s) == (0.5, 0.4, 0.012)
+    assert chosen.verifiers.down_hold_s == chosen.drafters.down_hold_s == 7.0
 
 
 def test_a_sweep_finds_the_least_of_each_parameter_in_turn() -> None:

@@ -47,7 +47,7 @@ def test_gpu_time_is_that_of_all_replicas_from_their_start_on(make_scenario: Any
 
 def test_replicas_come_after_their_start_time_and_go_when_they_are_empty(make_scenario: Any) -> None:
     scenario = make_scenario(
-        duration_s=300.0, load={"conversations_per_s": 3, "amplitude": 1, "period_s": 300}
+        duration_s=330.0, load={"conversations_per_s": 3, "amplitude": 1, "period_s": 300}
     )
     scenario_limits = AutoscalingConfig(inter_token_s=0.006, smoothing_s=6.0)
     report = run_fleet(scenario, ByAcceptance(scenario_limits), "fluid", 1)

@@ -18,6 +18,18 @@ def test_the_next_turn_finds_the_text_before_it_and_others_the_system_prompt(mak
     assert 0 <= other.system_tokens - store.match(other, 0) < 64
 
 
+def test_others_find_a_system_prompt_once_it_is_computed(make_scenario: Any) -> None:
+    talks = list(make_talks(make_scenario(), 1))
+    talk = talks[0]
+    other = next(t for t in talks if t.system == talk.system and t is not talk)
+    store = PrefixStore(100_000, 100)
+    store.put_system(talk, 0)
+    assert 0 <= other.system_tokens - store.match(other, 0) < 64
+    assert store.take_events() == (frozenset([talk.system_key]), frozenset[bytes]())
+    store.put_system(talks[0], 100_000)
+    assert store.match(other, 0) == 0
+
+
 def test_the_least_recently_used_makes_room_and_events_tell(make_scenario: Any) -> None:
     talks = list(make_talks(make_scenario(), 1))[:30]
     store = PrefixStore(20_000, 8)

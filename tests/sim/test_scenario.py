@@ -24,6 +24,8 @@ def test_shipped_scenarios_parse_and_say_what_they_are_for(path: Path) -> None:
         (MINIMAL + ", autoscaling: {verifiers: {bogus: 1}}}", "autoscaling.verifiers.bogus"),
         (MINIMAL + ", replicas: {limits: {bogus: 1}}}", "replicas.limits.bogus"),
         (MINIMAL + ", costs: {bogus: 1}}", "costs.bogus"),
+        (MINIMAL + ", placement: {bogus: 1}}", "placement.bogus"),
+        (MINIMAL + ", own: {bogus: [1]}}", "own.bogus"),
         (MINIMAL + ", replicas: {verify: much}}", "verify must be"),
         (MINIMAL + ", warm_up_s: 100}", "warm_up_s"),
         (MINIMAL + ", held_out_seeds: [1]}", "held_out_seeds"),
