@@ -147,7 +147,7 @@ def test_requests_that_crowd_raise_verifiers_though_no_more_tokens_are_asked_for
         decide(Fleet(config).observe(8_000, running_requests=n), AutoscalerState(), config).verifiers
         for n in (8.0, 60.0)
     )
-    assert few <= 4 < many
+    assert few < many
 
 
 def test_no_gain_from_drafting_turns_drafters_off_and_a_probe_brings_them_back() -> None:
