@@ -144,7 +144,7 @@ def test_growing_queues_are_demand_before_they_are_served() -> None:
 def test_requests_that_crowd_raise_verifiers_though_no_more_tokens_are_asked_for() -> None:
     config = replace(CONFIG, inter_token_s=0.01)
     few, many = (
-        decide(Fleet(config).observe(8_000, running_requests=n), AutoscalerState(), config).verifiers
+        Fleet(config).decide(Fleet(config).observe(8_000, running_requests=n, round_s=CURVE.at(n))).verifiers
         for n in (8.0, 60.0)
     )
     assert few < many
