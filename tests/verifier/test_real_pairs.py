@@ -187,7 +187,7 @@ def test_dynamic_decisions_of_both_kinds_leave_the_miniature_s_greedy_output_alo
     greedy_truth: tuple[list[GenerateRequest], list[list[int]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    requests, expected = (part[:100] for part in greedy_truth)
+    requests, expected = greedy_truth[0][:100], greedy_truth[1][:100]
     policy = dynamic(seed=4)
     harness = pair.harness(drive(pair.drafter), policy)
     time_passes(monkeypatch, harness, lambda num_tokens: 0.004 + 0.0002 * num_tokens)
