@@ -168,12 +168,20 @@ def _check(schema: Mapping[str, Any], path: str) -> None:
     reference = schema.get("$ref", "#")
     if reference != "#" and not str(reference).startswith("#/"):
         raise _refused(path, "'$ref' must name a part of the same schema, as '#/$defs/Name'")
+    _check_required(schema, path)
     _check_strings(schema, path)
     _check_numbers(schema, path)
     is_open = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
     least = schema.get("minProperties")
     if isinstance(least, int) and least > 1 and (is_open or not schema.get("properties")):
         raise _refused(path, "'minProperties' above 1 is supported only where all properties are named")
+
+
+def _check_required(schema: Mapping[str, Any], path: str) -> None:
+    required, properties = schema.get("required"), schema.get("properties") or {}
+    for name in required if isinstance(required, list) else ():
+        if not isinstance(name, str) or name not in properties:
+            raise _refused(path, f"'required' has {str(name)[:50]!r}, which 'properties' must name, too")
 
 
 def _check_strings(schema: Mapping[str, Any], path: str) -> None:

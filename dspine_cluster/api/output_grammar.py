@@ -119,7 +119,7 @@ def _reasoning(form: AnswerForm) -> list[Format]:
 
 def _call(tool: Tool, param: str, form: CallForm) -> Format:
     """One call as the chat template teaches it."""
-    name, parameters = tool.function.name, tool.function.parameters or _NO_PARAMETERS
+    name, parameters = tool.function.name, _of_object(tool, f"{param}.parameters")
     grammar = schema_grammar(parameters, f"{param}.parameters")
     if form is CallForm.JSON:
         begin = f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
@@ -133,6 +133,22 @@ def _call(tool: Tool, param: str, form: CallForm) -> Format:
     }
     begin = f"<tool_call>\n<function={name}>\n"
     return {"type": "tag", "begin": begin, "content": content, "end": "\n</function>\n</tool_call>"}
+
+
+def _of_object(tool: Tool, param: str) -> dict[str, Any]:
+    """The schema of the arguments, which are an object also where it does not say so."""
+    parameters = tool.function.parameters or _NO_PARAMETERS
+    if {"$ref", "anyOf", "oneOf", "allOf"} & parameters.keys():
+        return parameters
+    parameters = {"type": "object", **parameters}
+    if parameters["type"] not in ("object", ["object"]) or {"enum", "const"} & parameters.keys():
+        raise RequestError(
+            f"{param}: arguments are an object of named parameters: the type must be 'object', without 'enum' and "
+            "'const'.",
+            param=param,
+            code="invalid_schema",
+        )
+    return parameters
 
 
 def _content(body: GenerationOptions) -> tuple[Format, str] | None:

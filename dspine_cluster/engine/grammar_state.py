@@ -21,6 +21,8 @@ class CompiledGrammar:
     textless_ids: frozenset[int]
     """Tokens that no grammar can ask for."""
     vocab_size: int
+    max_forced_output_tokens: int
+    """With more output nothing is forced: finding it could take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class GrammarState:
         self._textless_ids = grammar.textless_ids
         self._vocab_size = grammar.vocab_size
         self._num_followed = num_prompt_tokens
+        self._forces_until = num_prompt_tokens + grammar.max_forced_output_tokens
         self._is_over = False
 
     def legal_block(self, token_ids: Sequence[int], proposals: Sequence[int]) -> LegalBlock:
@@ -103,7 +106,7 @@ class GrammarState:
         return (bits & 1).bool().flatten(1)[:, : self._vocab_size]
 
     def _forced(self) -> list[int]:
-        if self._is_over or self._matcher.is_terminated():
+        if self._is_over or self._matcher.is_terminated() or self._num_followed >= self._forces_until:
             return []
         return self._matcher.find_jump_forward_tokens()
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from dspine_cluster.engine.forced_text import forced_text
 from dspine_cluster.engine.grammar_state import CompiledGrammar, num_words
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.token_bytes import TokenBytes
@@ -121,6 +122,9 @@ class Grammars:
             if self._compiler is None:
                 self._compiler = self._make_compiler()
         try:
+            forced = forced_text(xgrammar.Grammar.from_structural_tag(text).serialize_json())
+            if forced.never_ends:
+                raise _GrammarError("every output under it is endless")
             compiled = self._compiler.compile_structural_tag(text)
         except (RuntimeError, ValueError) as error:  # all of xgrammar's own are one of these
             raise _GrammarError(str(error).partition(": ")[2].strip() or str(error)) from error
@@ -128,7 +132,7 @@ class Grammars:
         xgrammar.GrammarMatcher(compiled).fill_next_token_bitmask(mask)
         if not mask.any():
             raise _GrammarError("no output is possible under it")
-        return CompiledGrammar(compiled, self._textless_ids, self._vocab_size)
+        return CompiledGrammar(compiled, self._textless_ids, self._vocab_size, forced.max_output_tokens)
 
     def _make_compiler(self) -> xgrammar.GrammarCompiler:
         import xgrammar

@@ -86,6 +86,8 @@ def deep(depth: int) -> dict[str, Any]:
         ({"allOf": 3}, "schema", "'allOf' must be a list"),
         ({"minProperties": "a", "properties": {}}, "schema", "minProperties"),
         ({"required": 3, "properties": {}}, "schema", "required"),
+        ({"type": "object", "required": ["a"]}, "schema", "'properties' must name"),
+        ({"properties": {"b": {"required": ["a"]}}}, "schema.properties.b", "'properties' must name"),
         ({"enum": 3}, "schema", "enum"),
         ({"properties": []}, "schema", "'properties' must be an object"),
         (deep(40), "schema" + 33 * ".items", "32 levels deep"),

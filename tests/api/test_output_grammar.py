@@ -20,8 +20,8 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "point", "schema": POIN
 POINT_TEXT = '{"x": 3}'
 
 
-def tool(name: str, *, strict: bool | None = None) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "parameters": POINT, "strict": strict}}
+def tool(name: str, parameters: Any = POINT, *, strict: bool | None = None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters, "strict": strict}}
 
 
 def call(name: str, arguments: str = POINT_TEXT) -> str:
@@ -93,6 +93,19 @@ async def test_forced_calls_are_calls_and_nothing_else(form: CallForm, write: An
     named = await of_chat(model, tools=tools, tool_choice={"type": "function", "function": {"name": "g"}})
     assert accepts(named, write("g"))
     assert not accepts(named, write("f"))
+
+
+async def test_arguments_are_an_object_also_where_their_schema_does_not_say_so() -> None:
+    grammar = await of_chat(tools=[tool("f", {"description": "any"})], tool_choice="required")
+    assert accepts(grammar, call("f", '{"y": 1}'))
+    assert not accepts(grammar, call("f", "1"))
+
+
+@pytest.mark.parametrize("parameters", [{"type": "string"}, {"enum": [1]}, {"type": ["object", "null"]}])
+async def test_arguments_that_are_no_object_are_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="must be 'object'") as caught:
+        await of_chat(tools=[tool("f", parameters, strict=True)])
+    assert caught.value.param == "tools[0].function.parameters"
 
 
 async def test_calls_of_strict_tools_hold_their_schema_and_text_stays_free() -> None:

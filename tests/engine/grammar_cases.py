@@ -28,4 +28,4 @@ def compile_for(tokens: Sequence[bytes], eos: int, content: Format) -> CompiledG
     )
     compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
     compiled = compiler.compile_structural_tag(structural_tag(content))
-    return CompiledGrammar(compiled, frozenset(info.special_token_ids), len(tokens))
+    return CompiledGrammar(compiled, frozenset(info.special_token_ids), len(tokens), 1000)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from hypothesis import given
@@ -92,6 +93,13 @@ def test_drafted_proposals_are_kept_up_to_the_first_that_is_illegal(
         assert EOS in block.tokens or proposals[place] not in naive_legal([*output, *block.tokens])
     elif follows:
         assert place == len(proposals)
+
+
+def test_with_more_output_than_a_grammar_is_bounded_for_only_what_was_drafted_is_proposed() -> None:
+    fixed = replace(compile_for(TOKENS, EOS, regex("cab(c|ba)cab")), max_forced_output_tokens=1)
+    assert GrammarState(fixed, 0).legal_block([], [6, 5, 6]).forced == [0, 2]
+    block = GrammarState(fixed, 0).legal_block([6], [5, 6, 0])
+    assert (block.tokens, block.forced, block.is_cut) == ([5, 6], [], True)
 
 
 def test_the_only_text_that_is_left_is_proposed_whatever_was_drafted() -> None:

@@ -48,6 +48,7 @@ async def test_the_cache_is_bounded() -> None:
         (regex("(a"), "parenthesis is not closed"),
         (regex("a(?=b)"), "Lookahead is not supported"),
         ({"type": "grammar", "grammar": "root ::= x"}, '"x" is not defined'),
+        ({"type": "grammar", "grammar": 'root ::= "a" root'}, "endless"),
         ({"type": "nonsense"}, "nonsense"),
         (regex("[^\\x00-\\U0010ffff]"), "no output is possible"),
         ({"type": "const_string", "value": "a" * (1 << 17)}, "too large"),
