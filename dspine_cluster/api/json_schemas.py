@@ -16,6 +16,8 @@ _MAX_REPEATS = 1000
 _MAX_GROUP_REPEATS = 10_000
 _REPEATS = re.compile(r"(\)\s*)?\{\s*([0-9]+)\s*(?:,\s*([0-9]*)\s*)?\}")
 _TWO_DIGITS = re.compile(r"(?<!\\)((?:\\\\)*)\\x([0-9a-fA-F]{2})")
+_UNQUOTABLE = re.compile(r"\\[\"\\nrtfv0abe]|\\x[01]")
+"""In a grammar, a character that no JSON string holds as it is."""
 _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _LEAP_YEAR = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
 _MONTH_AND_DAY = (
@@ -145,6 +147,8 @@ def _parts(schema: Any, path: str, depth: int) -> Iterator[tuple[str, Mapping[st
     for key in _LISTS:
         if not isinstance(schema.get(key, []), list):
             raise _refused(path, f"{key!r} must be a list")
+        if key in schema and not schema[key] and key != "prefixItems":
+            raise _refused(path, f"{key!r} must not be empty")
         for index, part in enumerate(schema.get(key, [])):
             yield from _parts(part, f"{path}.{key}[{index}]", depth + 1)
     for key in _MAPS:
@@ -194,8 +198,14 @@ def _check_strings(schema: Mapping[str, Any], path: str) -> None:
         check_repeats(str(pattern), path)
         try:
             xgrammar.Grammar.from_regex(str(pattern))
+            text_grammar = str(
+                xgrammar.Grammar.from_json_schema(json.dumps({"pattern": str(pattern), "type": "string"}))
+            )
         except (RuntimeError, ValueError) as error:
             raise _refused(path, f"pattern {pattern!r}: {str(error).partition(': ')[2].strip()}") from error
+        rules = [line for line in text_grammar.splitlines() if line.startswith("root_")]
+        if any("Regex(" not in line and _UNQUOTABLE.search(line) for line in rules):
+            raise _refused(path, f"pattern {pattern!r}: what JSON must escape is not supported in patterns")
 
 
 def _check_numbers(schema: Mapping[str, Any], path: str) -> None:
