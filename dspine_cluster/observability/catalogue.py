@@ -6,7 +6,6 @@ exports them adds `SOURCE_LABELS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -215,8 +214,3 @@ TRACING = (
 
 METRICS = (*VERIFIER, *DRAFTER, *INGRESS, *CLUSTER, *AUTOSCALER, *TRACING)
 METRIC_OF_FIGURE = {name: metric for metric in METRICS for name in metric.figure_names}
-
-
-def exported_names() -> Iterator[str]:
-    """Names of all series, as queries have them."""
-    return (PREFIX + name for name in METRIC_OF_FIGURE)
