@@ -55,19 +55,12 @@ def decide(observation: Observation, state: AutoscalerState, config: Autoscaling
     """
     now_s = observation.now_s
     if not observation.verifiers and observation.target_verifiers:
-        reason = "no verifier has told its figures: hold"
-        return Decision(
-            observation.target_verifiers, observation.target_drafters, reason, state, Why.STALE, Why.STALE
-        )
+        return _hold(observation, state, "no verifier has told its figures")
     serving = _fresh(observation.verifiers, config, serving_only=True)
     num_serving = sum(not v.is_draining for v in observation.verifiers)
     if num_serving and len(serving) < config.min_fresh_ratio * num_serving:
-        reason = (
-            f"{len(serving)} of {num_serving} verifiers have told their figures in {config.stale_s:g} s: hold"
-        )
-        return Decision(
-            observation.target_verifiers, observation.target_drafters, reason, state, Why.STALE, Why.STALE
-        )
+        known = f"{len(serving)} of {num_serving} verifiers have told their figures in {config.stale_s:g} s"
+        return _hold(observation, state, known)
     coverage = len(serving) / num_serving if num_serving else 1.0
     counted = _fresh(observation.verifiers, config)
     demand = update_demand(state.demand, counted, coverage, now_s, config)
@@ -134,14 +127,25 @@ def decide_drafters(observation: Observation, state: AutoscalerState, config: Au
     drafters = _fresh(observation.drafters, config, serving_only=True)
     target, now_s = observation.target_drafters, observation.now_s
     if len(drafters) < config.min_fresh_ratio * len(observation.drafters) or not drafters:
-        reason = f"drafters {target}: too few have told their figures: hold"
-        return Decision(observation.target_verifiers, target, reason, state, Why.STALE, Why.STALE)
+        return _hold(observation, state, f"drafters {target}: too few have told their figures")
     busy = sum(drafter.busy_ratio for drafter in drafters) / len(drafters)
     needed = max(1e-3, busy * len(observation.drafters) / config.drafter_busy_ratio)
     taken = step(needed, target, now_s, state.drafters, config.drafters, hysteresis=config.hysteresis)
     reason = f"drafters {target} -> {taken.replicas}: busy {busy:.2f} of their time" + _limited(taken)
     after = replace(state, drafters=taken.damping)
     return Decision(observation.target_verifiers, taken.replicas, reason, after, Why.STALE, taken.why)
+
+
+def _hold(observation: Observation, state: AutoscalerState, known: str) -> Decision:
+    """All numbers stay: too little is known."""
+    return Decision(
+        observation.target_verifiers,
+        observation.target_drafters,
+        f"{known}: hold",
+        state,
+        Why.STALE,
+        Why.STALE,
+    )
 
 
 def _fresh(
