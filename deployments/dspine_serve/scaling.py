@@ -79,8 +79,8 @@ class Scaler:
         }
         decision = (decide if Role.VERIFIER in shown else decide_drafters)(observation, self._state, config)
         self._state = decision.state
-        self._log(decision, before, shown)
         after = {Role.VERIFIER: decision.verifiers, Role.DRAFTER: decision.drafters}
+        self._log(decision, is_change=any(after[role] != before[role] for role in shown))
         self._news.tell(note.model, shown, before, after, decision, config)
         return {context.deployment_id: after[role] for role, context in shown.items()}
 
@@ -90,30 +90,22 @@ class Scaler:
         return self._settings[1]
 
     def _observe(self, shown: Mapping[Role, AutoscalingContext], now_s: float) -> Observation:
-        verifier, drafter = shown.get(Role.VERIFIER), shown.get(Role.DRAFTER)
-        reports = [(role, *report) for role, c in shown.items() for report in self._reports.read(c, now_s)]
-        verifiers = [
-            decode_verifier(name, v, age_s) for role, name, v, age_s in reports if role is Role.VERIFIER
-        ]
-        drafters = [
-            decode_drafter(name, v, age_s) for role, name, v, age_s in reports if role is Role.DRAFTER
-        ]
+        targets = {role: context.target_num_replicas for role, context in shown.items()}
+        reports = {role: list(self._reports.read(context, now_s)) for role, context in shown.items()}
+        verifiers = [decode_verifier(*report) for report in reports.get(Role.VERIFIER, ())]
+        drafters = [decode_drafter(*report) for report in reports.get(Role.DRAFTER, ())]
         known = [stats for stats in verifiers if stats is not None]
         return Observation(
             now_s=now_s,
-            target_verifiers=verifier.target_num_replicas if verifier else 0,
-            target_drafters=drafter.target_num_replicas if drafter else 0,
+            target_verifiers=targets.get(Role.VERIFIER, 0),
+            target_drafters=targets.get(Role.DRAFTER, 0),
             verifiers=[*known, *self._leaving.update(known, now_s)],
             drafters=[stats for stats in drafters if stats is not None],
         )
 
-    def _log(
-        self, decision: Decision, before: Mapping[Role, int], shown: Mapping[Role, AutoscalingContext]
-    ) -> None:
+    def _log(self, decision: Decision, *, is_change: bool) -> None:
         """Changes with their reasons; and once, when too little is known to change anything."""
         is_stale = decision.drafters_why is Why.STALE
-        after = {Role.VERIFIER: decision.verifiers, Role.DRAFTER: decision.drafters}
-        is_change = any(after[role] != before[role] for role in shown)
         if is_change or (is_stale and not self._was_stale):
             _logger.info("Autoscaling: %s", decision.reason)
         else:
