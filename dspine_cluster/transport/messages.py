@@ -15,6 +15,8 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from dspine_cluster.transport.columns import (
+    MAX_POSITION,
+    MAX_UID,
     Bounds,
     Float32Array,
     Float64Array,
@@ -60,14 +62,13 @@ MAX_PAGE_KEYS = 1 << 15
 """Page keys in one message: those of half a million tokens."""
 
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
-Uid: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Position: TypeAlias = Annotated[int, Meta(ge=0, lt=2**40)]
+Uid: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_UID)]
+Position: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_POSITION)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
 PageKeys: TypeAlias = Annotated[bytes, Meta(max_length=MAX_PAGE_KEYS * KEY_BYTES)]
 """Keys of consecutive full pages, 16 bytes each; see `core.page_hash`."""
 
-
-_RUN_BOUNDS = Bounds.of(uids=(0, 2**63 - 1), starts=(0, 2**40 - 1), counts=(1, 2**31 - 1))
+_RUN_BOUNDS = Bounds.of(uids=(0, MAX_UID), starts=(0, MAX_POSITION), counts=(1, 2**31 - 1))
 """Of the rows of `FeatureBatch.runs`, in order."""
 
 
