@@ -24,7 +24,8 @@ IDS = {role: DeploymentID(name=name, app_name=APP) for role, name in NAMES.items
 
 
 def verifier_figures(tokens_per_s: float, acceptance_length: float = 4.0) -> dict[str, float]:
-    """Of a verifier that bears 1,600 tokens/s at acceptance length 4, and in proportion at others."""
+    """Of a verifier that bears 1,600 tokens/s at acceptance length 4, and in proportion at others. It runs as many
+    requests as its tokens take."""
     stats = VerifierStats(
         "",
         age_s=0.0,
@@ -33,7 +34,7 @@ def verifier_figures(tokens_per_s: float, acceptance_length: float = 4.0) -> dic
         committed_tokens_per_s=tokens_per_s,
         acceptance_length=acceptance_length,
         speculation_gain=2.0,
-        running_requests=8,
+        running_requests=min(16.0, tokens_per_s * 0.04 / acceptance_length),
         running_tokens=800,
         round_s=0.04,
     )
