@@ -74,9 +74,8 @@ class PassCost:
         self._settings = settings
         self._fit: OnlineFit | None = None
         self._shortest_s = 0.0
-        self._curves: dict[
-            tuple[int, int, int], CostCurve
-        ] = {}  # those that were asked for since the last pass
+        self._curves: dict[tuple[int, int, int], CostCurve] = {}
+        """Those that were asked for since the last pass."""
 
     @property
     def is_known(self) -> bool:

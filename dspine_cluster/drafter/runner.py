@@ -113,9 +113,8 @@ class DraftRunner:
         started_s = time.monotonic()
         features = [self._features(arrival) for arrival in arrivals]
         all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
-        places = np.concatenate(
-            [np.array((arrival.positions, arrival.slots)) for arrival in arrivals], 1
-        )  # [2, n]
+        each = [np.array((arrival.positions, arrival.slots)) for arrival in arrivals]
+        places = np.concatenate(each, 1)  # [2, n]
         kept = self._last_of_each(places[1])
         if len(kept) < len(all_features):
             all_features = all_features[torch.from_numpy(kept).to(self._device)]

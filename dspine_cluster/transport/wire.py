@@ -182,10 +182,8 @@ class Decoder:
             self._payload, self._from_ring = self._from_ring, None
         frame = self._decode()
         num_bytes = _PREFIX.size + len(self._header) + self._payload.size
-        self._payload, self._num_payload = (
-            _NOTHING,
-            0,
-        )  # shared memory is the sender's again once nobody has it
+        # Shared memory is the sender's again once nobody has it.
+        self._payload, self._num_payload = _NOTHING, 0
         if not isinstance(frame, Shared):
             yield frame, num_bytes
             return

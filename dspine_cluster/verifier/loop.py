@@ -96,9 +96,8 @@ class VerifierLoop:
         )
         self._arrivals = count()
         self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
-        self._busy_since_s: float | None = (
-            None  # the end of the last pass, unless there was nothing to do since
-        )
+        self._busy_since_s: float | None = None
+        """The end of the last pass, unless there was nothing to do since."""
         self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
 
     def submit(
