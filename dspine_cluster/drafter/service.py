@@ -19,7 +19,7 @@ from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.memory import free_bytes
-from dspine_cluster.engine.pace import read_pace
+from dspine_cluster.engine.pace_file import read_pace
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.models.drafter import Drafter
 from dspine_cluster.transport.messages import Hello

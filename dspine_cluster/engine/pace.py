@@ -6,14 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
-import yaml
-
-from dspine_cluster.config import parse_config
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.engine.batch import Segment
-from dspine_cluster.errors import ConfigError
 
 
 class Pace:
@@ -50,20 +45,3 @@ class Pace:
         left_s = ends_s - self._clock()
         if left_s > 0:
             self._sleep(left_s)
-
-
-def read_pace(path: str | None) -> Pace | None:
-    """The pace of a YAML file with the keys of `CostModel`; None without a file.
-
-    Raises:
-        ConfigError: it cannot be read, or a key is unknown or of the wrong type.
-    """
-    if path is None:
-        return None
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read the step times in {path}: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} must be a mapping of keys to seconds")
-    return Pace(parse_config(CostModel, values))

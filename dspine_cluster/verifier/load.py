@@ -17,7 +17,7 @@ from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPol
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
-from dspine_cluster.engine.pace import read_pace
+from dspine_cluster.engine.pace_file import read_pace
 from dspine_cluster.engine.ranks.followers import Followers
 from dspine_cluster.engine.ranks.orders import PoolOrder
 from dspine_cluster.errors import ConfigError

@@ -6,7 +6,8 @@ import pytest
 
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.engine.batch import Segment
-from dspine_cluster.engine.pace import Pace, read_pace
+from dspine_cluster.engine.pace import Pace
+from dspine_cluster.engine.pace_file import read_pace
 from dspine_cluster.errors import ConfigError
 
 COSTS = CostModel(

@@ -136,8 +136,9 @@ def take_features(verifier: SocketChannel, drafter: SocketChannel, waiter: Waite
 def test_credits_come_back_with_the_next_message(socket_pair: SocketPair) -> None:
     verifier, drafter = socket_pair()
     num_bytes = take_features(verifier, drafter, watching(drafter))
+    waiter = watching(verifier)
     drafter.send(Need(1, 0, 1))
-    assert receive(watching(verifier), verifier) == [[Need(1, 0, 1)]]
+    assert receive(waiter, verifier) == [[Need(1, 0, 1)]]
     assert verifier.free_credit_bytes == num_bytes
 
 

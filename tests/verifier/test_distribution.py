@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -144,6 +144,7 @@ def sample(
     params: SamplingParams,
     drafter: NoisyDrafter,
     policy: VerifyLengthPolicy | None = None,
+    num_samples: int = NUM_SAMPLES,
 ) -> tuple[Counter[tuple[int, ...]], LoopHarness]:
     """With a policy that learns, by passes whose time grows with their tokens."""
     harness = LoopHarness(
@@ -151,8 +152,8 @@ def sample(
     )
     request = make_request(PROMPT, max_tokens=NUM_TOKENS, sampling=params, ignore_eos=True)
     with pytest.MonkeyPatch.context() as patch:
-        time_passes(patch, harness, lambda num_tokens: 0.1 + 0.005 * num_tokens)
-        results = harness.generate([request] * NUM_SAMPLES)
+        time_passes(patch, harness, lambda num_tokens: 0.1 + 0.007 * num_tokens)
+        results = harness.generate([request] * num_samples)
     return Counter(tuple(r.token_ids) for r in results), harness
 
 
@@ -168,6 +169,14 @@ def test_sampled_text_has_the_target_s_distribution(target: TargetModel, case: s
     assert p_value(counts, exact) > 0.001
 
 
+class DraftsForAll(DynamicVerifyLength):
+    """Whatever it decides about whom to draft for: what is looked at here is how much it verifies."""
+
+    def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
+        super().choose_drafts(uids)
+        return uids
+
+
 @pytest.mark.parametrize("tells_drawn", [False, True])
 def test_dynamic_decisions_leave_the_distribution_unless_they_look_at_what_was_drawn(
     target: TargetModel, tells_drawn: bool
@@ -175,7 +184,7 @@ def test_dynamic_decisions_leave_the_distribution_unless_they_look_at_what_was_d
     params = CASES["temperature 1, top-k"]
     exact = dict(exact_distribution(target, params))
     drafter = GoodDrafter(exact, tells_drawn=tells_drawn)
-    counts, harness = sample(target, params, drafter, DynamicVerifyLength(Random(1)))
+    counts, harness = sample(target, params, drafter, DraftsForAll(Random(1)), 2 * NUM_SAMPLES)
     decided = harness.loop.metrics.verify_length_total
     assert min(decided[0], decided[1]) > 100, "hardly anything was decided"
     p = p_value(counts, exact)
