@@ -81,7 +81,8 @@ class AutoscalingConfig:
     probe_s: float = 60.0
     """How long it is tried."""
     zero_after_s: float | None = None
-    """Idle time after which there are no replicas at all; None keeps at least one verifier."""
+    """Idle time after which there are no replicas at all; None keeps at least one verifier, as served applications do:
+    nothing would wake them."""
 
     def __post_init__(self) -> None:
         ratios = (self.verifier_utilisation, self.drafter_busy_ratio, self.min_fresh_ratio)
