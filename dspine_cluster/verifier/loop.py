@@ -24,7 +24,6 @@ from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
 from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
-from dspine_cluster.transport.messages import UInt8Array
 from dspine_cluster.types import FinishReason, GenerateRequest
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.committed import Committed
@@ -61,17 +60,23 @@ class VerifierLoop:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.metrics = VerifierMetrics()
+        self.streams = Streams(make_prefix_cache(engine, engine_config), engine.state_pool)
+        self.prefix_events = self.streams.prefix_cache.index.events
+        generator = torch.Generator()
+        if random_seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(random_seed)
+        self._passes = PassRunner(engine, self.streams, generator)
         self.drafters = Drafters(
             drafting_config,
-            self._read_features,
+            self._passes.read_features,
             on_drafter_lost,
             clock,
             vocab_size=engine.target.config.vocab_size,
             row_bytes=engine.feature_row_bytes,
             root_of=self._draft_root_of if engine_config.prefix_cache else None,
         )
-        self.streams = Streams(make_prefix_cache(engine, engine_config), engine.state_pool)
-        self.prefix_events = self.streams.prefix_cache.index.events
         self.policy = policy
         self._engine = engine
         self._token_bytes = token_bytes
@@ -85,12 +90,6 @@ class VerifierLoop:
         self._clock = clock
         self._load_meter = LoadMeter(clock)
         self.meter = VerifierMeter(engine_config.max_running_requests)
-        generator = torch.Generator()
-        if random_seed is None:
-            generator.seed()
-        else:
-            generator.manual_seed(random_seed)
-        self._passes = PassRunner(engine, self.streams, generator)
         self._committing = Committing(
             self.streams, self.metrics, self._eos_token_ids, lambda uid: self._end(uid, keep_state=True)
         )
@@ -276,9 +275,6 @@ class VerifierLoop:
         return draft_root(
             self._target_fingerprint, self._drafter_fingerprint, self._config.dtype, request.cache_salt
         )
-
-    def _read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
-        return self._passes.read_features(runs)
 
     def _note_duration(self, plan: BatchPlan, taken_s: float) -> None:
         if plan.blocks:
