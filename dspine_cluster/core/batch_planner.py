@@ -138,9 +138,10 @@ def plan_batch(
         budget: memory and size limits.
         prefixes: the cached prefixes.
 
-    Where pages are missing although verify lengths are 0, the youngest session of lowest priority is preempted, until
-    the anchors of the others fit. A waiting session is admitted only when all its tokens fit and one page is left
-    for every running session, so that admission does not cause the next preemption.
+    Where pages are missing although verify lengths are 0, sessions are preempted until the anchors of the others fit:
+    the youngest of lowest priority of the client that holds most pages over its share. A waiting session is admitted
+    only when all its tokens fit and one page is left for every running session, so that admission does not cause the
+    next preemption.
     """
     plan = BatchPlan()
     _plan_blocks(plan, decoding, running, budget, prefixes)
@@ -207,9 +208,10 @@ def _plan_blocks(
     free_pages = budget.free_pages
     missing = _pages_missing(blocks)
     if sum(missing) > free_pages:
-        victims = sorted(running, key=lambda session: (session.request.priority, session.arrival))
+        kept = list(running)
         while sum(missing) > free_pages:
-            victim = victims.pop()
+            victim = _victim(kept)
+            kept.remove(victim)
             plan.preempted.append(victim)
             free_pages += prefixes.num_returned(victim)
             blocks = [(session, length) for session, length in blocks if session is not victim]
@@ -218,6 +220,17 @@ def _plan_blocks(
         BlockPlan(session, length, num_new_pages)
         for (session, length), num_new_pages in zip(blocks, missing, strict=True)
     ]
+
+
+def _victim(running: Sequence[Session]) -> Session:
+    """Who makes room. Priorities are among requests of one client: whoever sets them low cannot push out others."""
+    held: dict[str, float] = {}
+    for session in reversed(running):  # among equal clients the one that was admitted last
+        request = session.request
+        held[request.client] = held.get(request.client, 0.0) + len(session.pages) / request.client_share
+    client = max(held, key=held.__getitem__)
+    own = [session for session in running if session.request.client == client]
+    return max(own, key=lambda session: (session.request.priority, session.arrival))
 
 
 def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> list[int]:

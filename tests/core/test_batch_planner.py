@@ -28,10 +28,23 @@ EMPTY = NoPrefixes()
 
 
 def make_session(
-    uid: int, num_tokens: int, *, phase: Phase = Phase.WAITING, computed: int = 0, priority: int = 0
+    uid: int,
+    num_tokens: int,
+    *,
+    phase: Phase = Phase.WAITING,
+    computed: int = 0,
+    priority: int = 0,
+    client: str = "",
+    share: float = 1.0,
 ) -> Session:
     request = GenerateRequest(
-        str(uid), (1,) * num_tokens, SamplingParams(), StopConditions(max_tokens=100), priority=priority
+        str(uid),
+        (1,) * num_tokens,
+        SamplingParams(),
+        StopConditions(max_tokens=100),
+        priority=priority,
+        client=client,
+        client_share=share,
     )
     session = Session(uid, request, arrival=uid)
     session.phase = phase
@@ -41,8 +54,16 @@ def make_session(
     return session
 
 
-def decoding(uid: int, num_tokens: int, priority: int = 0) -> Session:
-    return make_session(uid, num_tokens, phase=Phase.DECODE, computed=num_tokens - 1, priority=priority)
+def decoding(uid: int, num_tokens: int, priority: int = 0, client: str = "", share: float = 1.0) -> Session:
+    return make_session(
+        uid,
+        num_tokens,
+        phase=Phase.DECODE,
+        computed=num_tokens - 1,
+        priority=priority,
+        client=client,
+        share=share,
+    )
 
 
 def budget(free_pages: int = 100, free_slots: int = 8, max_batch_tokens: int = 256) -> Budget:
@@ -56,17 +77,25 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
     waiting: list[Session] = []
     for uid in range(draw(st.integers(0, 12))):
         priority = draw(st.integers(0, 2))
+        client = draw(st.sampled_from(["", "a", "b"]))
         num_tokens = draw(st.integers(2, 400))
         kind = draw(st.sampled_from(["ready", "drafting", "prefill", "waiting"]))
         if kind == "waiting":
-            waiting.append(make_session(uid, num_tokens, priority=priority))
+            waiting.append(make_session(uid, num_tokens, priority=priority, client=client))
         elif kind == "prefill":
             computed = draw(st.integers(0, (num_tokens - 1) // CHUNK_GRID_TOKENS)) * CHUNK_GRID_TOKENS
             running.append(
-                make_session(uid, num_tokens, phase=Phase.PREFILL, computed=computed, priority=priority)
+                make_session(
+                    uid,
+                    num_tokens,
+                    phase=Phase.PREFILL,
+                    computed=computed,
+                    priority=priority,
+                    client=client,
+                )
             )
         else:
-            session = decoding(uid, num_tokens, priority)
+            session = decoding(uid, num_tokens, priority, client)
             running.append(session)
             if kind == "ready":
                 ready.append((session, draw(st.integers(0, 15))))
@@ -174,6 +203,38 @@ def test_the_youngest_of_the_lowest_priority_gives_way() -> None:
     for session in sessions:
         session.pages = session.pages[:1]
     assert victims(sessions, free_pages=1) == [1]
+
+
+def without_last_pages(sessions: list[Session]) -> list[Session]:
+    for session in sessions:
+        session.pages = session.pages[:-1]
+    return sessions
+
+
+def test_who_holds_most_gives_way_whatever_the_priorities_of_others() -> None:
+    """Else a client that gives its own requests the lowest priority there is would push out everybody's."""
+    sessions = [
+        decoding(0, 17, priority=0, client="modest"),
+        decoding(1, 33, priority=-100, client="greedy"),
+        decoding(2, 33, priority=-50, client="greedy"),
+        decoding(3, 17, priority=5, client="modest"),
+    ]
+    assert victims(without_last_pages(sessions), free_pages=2) == [2]
+
+
+def test_everybody_may_hold_pages_by_their_shares() -> None:
+    sessions = [decoding(0, 49, client="large", share=4.0), decoding(1, 33, client="small")]
+    assert victims(without_last_pages(sessions), free_pages=1) == [1]
+
+
+def test_of_clients_that_hold_as_much_the_one_that_came_last_gives_way() -> None:
+    sessions = [decoding(0, 17, client="a"), decoding(1, 17, client="b")]
+    assert victims(without_last_pages(sessions), free_pages=1) == [1]
+
+
+def test_clients_give_way_by_turns() -> None:
+    sessions = [decoding(uid, 17, client=client) for uid, client in enumerate("aaabb")]
+    assert victims(without_last_pages(sessions), free_pages=0) == [2, 4, 1]
 
 
 def test_a_request_alone_is_never_preempted_while_its_anchor_fits() -> None:
