@@ -50,6 +50,7 @@ def fidelity_differences(
         "gpu_hours",
         "goodput_tokens_per_s",
         "cached_token_ratio",
+        "ttft_p50_s",
         "inter_token_p50_s",
     )
     return {name: getattr(fluid, name) / getattr(rounds, name) - 1 for name in names}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from math import ceil
 
 from dspine_cluster.core.autoscaling_stats import VerifierStats
 from dspine_cluster.core.cluster_records import ReplicaLoad
@@ -21,10 +22,14 @@ from dspine_cluster.sim.replica_figures import ReplicaFigures
 from dspine_cluster.sim.round_table import Round, RoundTable
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.sim.verifier import VerifierLimits
+from dspine_cluster.types import CHUNK_GRID_TOKENS
 
 _PREFILL_STEP = 64
 _SOON = 1e-9
-_LATE_ROUNDS = 1.5
+_TAIL_TOKENS = CHUNK_GRID_TOKENS / 2
+"""Of a prompt, behind its last checkpoint: computed in a round of their own, on average so many."""
+_PHASE_STEP = 0.618034
+"""Multiples of it, without what is before the point, are spread evenly: they stand for what chance decides."""
 _MEAN_CONTEXT = 0.75
 """Cached tokens that requests read, over those they will have in the end."""
 
@@ -75,6 +80,8 @@ class FluidVerifier:
         self._round = Round(0.0, 0.0, ())
         self._round_s = 0.0
         self._prefill_s = 0.0
+        self._prefill_tokens = 0  # a round at present
+        self._phase = 0.0
         self._wait_s = 0.0
         self._in_use_tokens = 0
         self._advanced_at_s = simulation.now_s
@@ -175,7 +182,7 @@ class FluidVerifier:
         ready = [item for item in self._prefill if item.left <= _SOON * (1 + item.granted / self._round_s)]
         for item in ready:
             self._prefill.remove(item)
-            self._begin_decode(item.work)
+            self._begin_decode(item)
         for kind, heap in enumerate(self._decoding):
             while heap and heap[0][0] - self._reach[kind] <= _SOON * (1 + self._rates[kind]):
                 _, _, began, work = heappop(heap)
@@ -184,16 +191,19 @@ class FluidVerifier:
         self._admit()
         self._continue()
 
-    def _begin_decode(self, work: Work) -> None:
-        """Its first token is there at the end of a round, and it waited for the beginning of one: half a round more
-        than if both were at once; another one passes where a checkpoint splits the prompt. Its last round gives more
-        than it needs, by half a round's tokens on average."""
-        kind = work.talk.kind
+    def _begin_decode(self, item: _Prefill) -> None:
+        """Its first token is there at the end of a round, and it has waited for the beginning of one: up to a round
+        more than if both were at once. Another passes where a checkpoint splits the prompt, and one more for a quarter
+        of the prompts, which go on from between two points of the chunk grid. In none of them is more than a tail of
+        the prompt computed. Its last round gives more than it needs, by half a round's tokens on average."""
+        work, kind = item.work, item.work.talk.kind
         self._store.put_system(work.talk, self._in_use_tokens)
+        phase = self._phase = (self._phase + _PHASE_STEP) % 1.0
+        late_s = (1.0 + 4 * phase % 1.0 + (phase < 0.25)) * self._round_without(item)
         if work.first_s is None:
-            work.first_s = self._simulation.now_s + _LATE_ROUNDS * self._round_s
-            self._figures.note_first()
-        late = self._rates[kind] * _LATE_ROUNDS * self._round_s
+            work.first_s = self._simulation.now_s + late_s
+            self._figures.note_first(_TAIL_TOKENS)
+        late = self._rates[kind] * late_s
         surplus = (self._round.committed[kind] - 1.0) / 2 if self._round.committed else 0.0
         began = self._reach[kind] + late
         self._begun += began - work.num_produced
@@ -215,8 +225,10 @@ class FluidVerifier:
             self._waiting.popleft()
             self._in_use_tokens += size
             work.cached_tokens = min(self._store.match(work.talk, work.turn), work.prompt_tokens - 1)
-            left = float(work.prompt_tokens - work.cached_tokens)
-            self._prefill.append(_Prefill(work, left, min(left, self._limits.prefill_chunk_tokens)))
+            left = max(1.0, work.prompt_tokens - work.cached_tokens - _TAIL_TOKENS)
+            # As many rounds as chunks: those that decode go on in the last one as well, which is seldom a full one.
+            num_chunks = ceil(left / self._limits.prefill_chunk_tokens)
+            self._prefill.append(_Prefill(work, left, left / num_chunks))
 
     def _continue(self) -> None:
         """Work out how fast everything goes from now on, and when that changes."""
@@ -228,18 +240,10 @@ class FluidVerifier:
             if self.drafter is not None:
                 self.drafter.set_load(self.name, 0.0, 1.0)
             return
-        num_prefill = self._chunk_tokens(num_decoding)
-        steps = -(-num_prefill // _PREFILL_STEP) * _PREFILL_STEP
+        num_prefill = self._prefill_tokens = self._chunk_tokens(num_decoding)
         has_drafter = self.drafter is not None
-        taken = self._round = self._table.round(counts, steps, has_drafter)
-        costs = self._costs
-        # Prompt tokens are rounded up to few different numbers; what is too much is taken off again.
-        pass_s = taken.seconds - taken.draft_s - (steps - num_prefill) * costs.token_s
-        pass_s = max(pass_s, costs.pass_s(num_decoding, 0, 0)) + (
-            _MEAN_CONTEXT * self._in_use_tokens * costs.cached_token_s
-        )
-        self._wait_s = self.drafter.expected_wait_s if self.drafter is not None and taken.draft_s else 0.0
-        self._round_s = pass_s * self._slow_factor + taken.draft_s + self._wait_s
+        taken, self._wait_s, self._round_s = self._round_of(counts, num_prefill)
+        self._round = taken
         self._prefill_s = 0.0
         if num_prefill and num_decoding:
             without = self._table.round(counts, 0, has_drafter)
@@ -255,6 +259,26 @@ class FluidVerifier:
             if heap:
                 soonest_s = min(soonest_s, (heap[0][0] - self._reach[kind]) / self._rates[kind])
         self._simulation.after(max(0.0, soonest_s), partial(self._wake, self._version))
+
+    def _round_of(self, counts: tuple[int, ...], num_prefill: int) -> tuple[Round, float, float]:
+        """The round of those that decode with so many prompt tokens, how long it waits for drafters, and how long it
+        is in all."""
+        costs = self._costs
+        steps = -(-num_prefill // _PREFILL_STEP) * _PREFILL_STEP
+        taken = self._table.round(counts, steps, self.drafter is not None)
+        # Prompt tokens are rounded up to few different numbers; what is too much is taken off again.
+        pass_s = taken.seconds - taken.draft_s - (steps - num_prefill) * costs.token_s
+        pass_s = max(pass_s, costs.pass_s(sum(counts), 0, 0)) + (
+            _MEAN_CONTEXT * self._in_use_tokens * costs.cached_token_s
+        )
+        wait_s = self.drafter.expected_wait_s if self.drafter is not None and taken.draft_s else 0.0
+        return taken, wait_s, pass_s * self._slow_factor + taken.draft_s + wait_s
+
+    def _round_without(self, item: _Prefill) -> float:
+        """How long rounds would be at present with the tail of one prompt only."""
+        counts = tuple(map(len, self._decoding))
+        others = max(0, self._prefill_tokens - int(item.granted))
+        return self._round_of(counts, others + int(_TAIL_TOKENS))[2]
 
     def _chunk_tokens(self, num_decoding: int) -> int:
         """Prompt tokens of a round, granted in order of arrival."""

@@ -43,9 +43,10 @@ class ReplicaFigures:
             self._queue_s += num_rounds * draft_queue_s
             self._request_rounds += num_rounds * num_decoding
 
-    def note_first(self) -> None:
-        """A prefill gave its token."""
+    def note_first(self, prefilled: float = 0.0) -> None:
+        """A prefill gave its token; `prefilled` are tokens of it that no round was told of."""
         self._committed += 1.0
+        self._prefilled += prefilled
         self._firsts += 1
 
     def note_end(self, output_tokens: int) -> None:
