@@ -16,7 +16,6 @@ class ApiLimits:
     max_body_bytes: int = 8 * 2**20
     max_choices: int = 64
     """Completions one request may ask for: prompts times `n`."""
-    max_logit_bias: int = 1024
     max_stop_strings: int = 16
     max_stop_chars: int = 512
     """Of a stop string, and of a bad word."""

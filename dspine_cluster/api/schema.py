@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+_MAX_LOGIT_BIAS = 1024
+
+
+def _few_entries(value: Any) -> Any:
+    """Every wrong entry would be an error of its own: too many are refused before they are looked at."""
+    if isinstance(value, dict) and len(value) > _MAX_LOGIT_BIAS:
+        raise PydanticCustomError("too_long", f"at most {_MAX_LOGIT_BIAS} entries are allowed")
+    return value
+
 
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 TokenId = Annotated[int, Field(ge=0)]
@@ -17,6 +28,7 @@ TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
 FunctionName = Annotated[str, Field(min_length=1, max_length=256)]
 NumTopLogprobs = Annotated[int, Field(ge=0, le=20)]
+LogitBias = dict[str, Annotated[float, Field(ge=-100, le=100)]]
 Prompts = str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
 
 
@@ -160,7 +172,7 @@ class SamplingOptions(RequestModel):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[LogitBias, BeforeValidator(_few_entries)] | None = None
     allowed_token_ids: TokenIds | None = None
     """No others become output."""
     bad_words: Texts | None = None

@@ -130,13 +130,8 @@ def _stop_token_ids(body: GenerationOptions, limits: ApiLimits) -> tuple[int, ..
 
 
 def _logit_bias(body: GenerationOptions, limits: ApiLimits) -> tuple[tuple[int, float], ...]:
-    entries = body.logit_bias or {}
-    if len(entries) > limits.max_logit_bias:
-        raise RequestError(
-            f"logit_bias: at most {limits.max_logit_bias} entries are allowed.", param="logit_bias"
-        )
     bias = []
-    for key, value in entries.items():
+    for key, value in (body.logit_bias or {}).items():
         if not (key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) < limits.vocab_size):
             raise RequestError(
                 f"logit_bias: keys must be token ids below {limits.vocab_size}, not {key[:20]!r}.",

@@ -76,6 +76,7 @@ def assert_openai_shape(body: object) -> dict[str, object]:
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"logit_bias": {"9999": 1}}, "logit_bias"),
         ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {str(number): "x" for number in range(1025)}}, "logit_bias"),
         ({"chat_template_kwargs": []}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs.chat_template"),
         ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking"),

@@ -131,12 +131,6 @@ def test_every_stop_condition_is_passed_on() -> None:
     assert (stop.min_tokens, stop.max_tokens, stop.ignore_eos) == (2, 5, True)
 
 
-def test_too_many_biases_are_refused() -> None:
-    limits = ApiLimits(max_model_len_tokens=100, vocab_size=50, max_logit_bias=1)
-    with pytest.raises(RequestError, match="logit_bias"):
-        generate_requests(text(logit_bias={"1": 1, "2": 1}), "id", [PROMPT], limits)
-
-
 def test_boundaries_and_salt_go_with_every_completion() -> None:
     prompt = EncodedPrompt((1, 2, 3), message_boundaries=(2,))
     requests = generate_requests(chat(n=2, cache_salt="tenant"), "id", [prompt], LIMITS)
