@@ -55,6 +55,24 @@ def body_too_large(max_body_bytes: int) -> ApiError:
     )
 
 
+def headers_too_large(max_header_bytes: int) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+        f"The headers are larger than {max_header_bytes} bytes.",
+        code="request_too_large",
+        headers={"Connection": "close"},
+    )
+
+
+def encoded_body(encoding: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        f"Content-Encoding: {encoding[:100]!r} is not supported; send the body as it is.",
+        code="unsupported_content_encoding",
+        headers={"Accept-Encoding": "identity", "Connection": "close"},
+    )
+
+
 def body_too_slow(timeout_s: float) -> ApiError:
     return ApiError(
         HTTPStatus.REQUEST_TIMEOUT,

@@ -7,13 +7,22 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dspine_cluster.api.errors import ApiError, body_too_large, body_too_slow
+from dspine_cluster.api.errors import (
+    ApiError,
+    body_too_large,
+    body_too_slow,
+    encoded_body,
+    headers_too_large,
+)
+
+_MAX_HEADER_BYTES = 64 * 1024
+"""The server that parses them does not limit them."""
 
 
 class RequestGuard:
-    """Reads the whole body, refuses it with status 413 beyond `max_body_bytes` and with 408 after `body_timeout_s`,
-    then runs `app` and cancels it as soon as the client disconnects, whether it streams or is still waiting for its
-    first token."""
+    """Reads the whole body, refuses it with status 413 beyond `max_body_bytes`, with 408 after `body_timeout_s`, and
+    with 415 where it is compressed, which would hide its size. Then runs `app` and cancels it as soon as the client
+    disconnects, whether it streams or is still waiting for its first token."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: int, body_timeout_s: float = 30.0) -> None:
         self._app = app
@@ -40,9 +49,16 @@ class RequestGuard:
         """The body; None when the client has gone.
 
         Raises:
-            _RefusedBodyError: it is too large; what is announced as too large is not read.
+            _RefusedBodyError: it, or its headers, are too large, or it is compressed; nothing of it is read where that
+                is known before.
         """
-        announced = Headers(scope=scope).get("content-length", "")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADER_BYTES:
+            raise _RefusedBodyError(headers_too_large(_MAX_HEADER_BYTES))
+        headers = Headers(scope=scope)
+        encoding = headers.get("content-encoding", "identity").strip()
+        if encoding.lower() not in ("", "identity"):
+            raise _RefusedBodyError(encoded_body(encoding))
+        announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self._max_body_bytes:
             raise _RefusedBodyError(body_too_large(self._max_body_bytes))
         body = bytearray()

@@ -57,6 +57,26 @@ async def test_a_large_body_never_reaches_the_app() -> None:
     assert len(client.messages) == 1
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([(b"content-encoding", b"gzip")], 415),
+        ([(b"content-encoding", b"Identity")], 200),
+        ([(b"x-large", b"a" * 65_536)], 431),
+        ([(b"x-small", b"a")] * 10_000, 431),
+        ([(b"x-small", b"a")] * 1_000, 200),
+    ],
+)
+async def test_headers_are_looked_at_before_the_body(headers: list[tuple[bytes, bytes]], status: int) -> None:
+    async def ok(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, b"")
+
+    client = Client([b"ab"])
+    await RequestGuard(ok, 4)({**HTTP, "headers": headers}, client.receive, client.send)
+    assert client.received[0]["status"] == status
+    assert bool(client.messages) == (status != 200)
+
+
 async def test_a_disconnect_cancels_the_app() -> None:
     cancelled = False
 
