@@ -15,9 +15,16 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A piece of the answer's text."""
+    """A piece of the answer's text, which stands so in what the model wrote."""
 
     text: str
+    end: int = field(default=0, compare=False)
+    """Where it ends there, in characters."""
+
+    @property
+    def start(self) -> int:
+        """Where it begins there."""
+        return self.end - len(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class AnswerParser:
         """`events` with the calls taken out of the content."""
         parted: list[Event] = []
         for event in events:
-            parted += calls.push(event.text) if isinstance(event, Content) else [event]
+            parted += calls.push(event) if isinstance(event, Content) else [event]
         if is_last:
             parted += calls.finish()
         if self._format.parallel_calls:

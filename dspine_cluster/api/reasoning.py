@@ -46,6 +46,7 @@ class ReasoningParser:
         self._is_open = thinking is Thinking.OPEN
         self._state = _State.CONTENT if thinking is Thinking.CLOSED else _State.START
         self._held = ""
+        self._num_chars = 0
         self._has_text = False
         self.has_reasoning = self._is_open
         """Whether the answer begins with reasoning, be it empty."""
@@ -57,8 +58,9 @@ class ReasoningParser:
 
     def push(self, text: str) -> list[Event]:
         """What `text` makes certain."""
+        self._num_chars += len(text)
         if self._state is _State.CONTENT:
-            return [Content(text)] if text else []
+            return [self._content(text)] if text else []
         self._held += text
         events: list[Event] = []
         if self._state is _State.START:
@@ -69,7 +71,7 @@ class ReasoningParser:
             self._state = _State.CONTENT
             self._held = content
         if self._state is _State.CONTENT and self._held:
-            events.append(Content(self._held))
+            events.append(self._content(self._held))
             self._held = ""
         return events
 
@@ -78,7 +80,11 @@ class ReasoningParser:
         held, self._held = self._held, ""
         if self._state is _State.CLOSED or not held:
             return []
-        return [Reasoning(held) if self.is_reasoning else Content(held)]
+        return [Reasoning(held) if self.is_reasoning else self._content(held)]
+
+    def _content(self, text: str) -> Content:
+        """All that is there from where the content, or what is new of it, begins."""
+        return Content(text, self._num_chars)
 
     def _start(self) -> None:
         text = self._held.lstrip()

@@ -119,7 +119,7 @@ def create_app(
         outputs = await start(body, head, [prompt], await chat_grammar(body, tools, form))
         return StartedChat(outputs, answer_format, prompt.token_ids)
 
-    add_responses_route(app, model_name, start_chat, http.keep_alive_s)
+    add_responses_route(app, model_name, start_chat, tokenizer.token_bytes, http.keep_alive_s)
 
     @app.post("/v1/chat/completions", response_model=ChatCompletion, responses=sse.DOCUMENTED)
     async def create_chat_completion(body: ChatCompletionRequest) -> Response:

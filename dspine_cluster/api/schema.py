@@ -208,7 +208,7 @@ class ChatCompletionRequest(GenerationOptions):
     messages: Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     chat_template_kwargs: ChatTemplateKwargs | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None

@@ -54,14 +54,18 @@ class ToolCallParser:
         self._raw = ""
         """What a call's text is if no call comes of it."""
         self._is_named = False
-        self._space = ""
+        self._end = 0
+        """Where what is held ends in what the model wrote."""
+        self._spaces: list[Content] = []
+        """White space that is content if content follows."""
         self._has_content = False
         self._events: list[Event] = []
         self.num_calls = 0
 
-    def push(self, text: str) -> list[Event]:
-        """What `text` makes certain."""
-        self._held += text
+    def push(self, content: Content) -> list[Event]:
+        """What more text makes certain."""
+        self._held += content.text
+        self._end = content.end
         while self._advance():
             pass
         return self._taken_events()
@@ -71,10 +75,10 @@ class ToolCallParser:
         if self._state is _State.BODY:
             self._events += self._arguments(self._body.finish().arguments)
         if self._state in (_State.OPENED, _State.BODY) and not self._is_named:
-            self._content(self._raw)
-        self._content(self._held)
-        if self._space and not self.num_calls:
-            self._events.append(Content(self._space))
+            self._content(self._raw, self._held)
+        self._content(self._held, "")
+        if not self.num_calls:
+            self._events += self._spaces
         return self._taken_events()
 
     def _taken_events(self) -> list[Event]:
@@ -97,7 +101,7 @@ class ToolCallParser:
         before, tag, after = self._held.partition(_OPEN_TAG)
         if not tag:
             before, after = split_certain(before, _OPEN_TAG)
-        self._content(before)
+        self._content(before, tag + after)
         self._held = after
         if tag:
             self._raw = tag
@@ -116,7 +120,7 @@ class ToolCallParser:
                 return True
         if any(form.startswith(body) for form in self._makers):
             return False
-        self._content(self._raw)
+        self._content(self._raw, self._held)
         self._state = _State.TEXT
         return True
 
@@ -136,7 +140,7 @@ class ToolCallParser:
             return False
         self._state = _State.CLOSING
         if not self._is_named:
-            self._content(self._raw.removesuffix(step.rest))
+            self._content(self._raw.removesuffix(step.rest), step.rest)
             self._state = _State.TEXT
         return True
 
@@ -152,12 +156,18 @@ class ToolCallParser:
     def _arguments(self, text: str) -> list[Event]:
         return [CallArguments(self.num_calls - 1, text)] if text else []
 
-    def _content(self, text: str) -> None:
-        text = self._space + text
+    def _content(self, text: str, rest: str) -> None:
+        """`text` is content; `rest`, which is what follows, is yet to be read."""
+        end = self._end - len(rest)
         content = text.rstrip()
-        self._space = text[len(content) :]
-        if self.num_calls and not self._has_content:
-            content = content.lstrip()
+        space = text[len(content) :]
         if content:
+            if self._has_content or not self.num_calls:
+                self._events += self._spaces
+            else:
+                content = content.lstrip()
+            self._events.append(Content(content, end - len(space)))
+            self._spaces = []
             self._has_content = True
-            self._events.append(Content(content))
+        if space:
+            self._spaces.append(Content(space, end))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -13,9 +13,14 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from dspine_cluster import miniature
 from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.routes import create_app
+from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
+from dspine_cluster.local_pair import local_pair
+from dspine_cluster.types import GenerateRequest, RoundOutput
+from dspine_cluster.verifier.service import VerifierService
 from tests.api.fakes import VOCAB_SIZE, FakeGenerator, byte_tokenizer
 
 LIMITS = ApiLimits(max_model_len_tokens=512, vocab_size=VOCAB_SIZE, max_body_bytes=100_000, max_choices=8)
@@ -83,3 +88,33 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.005)
 
     return wait
+
+
+class Served:
+    """A verifier as the interface wants it."""
+
+    def __init__(self, verifier: VerifierService) -> None:
+        self._verifier = verifier
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
+        return self._verifier.generate(request)
+
+    async def check_health(self) -> None:
+        self._verifier.check_health()
+
+    async def check_ready(self) -> None:
+        self._verifier.check_health()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The miniature behind the interface."""
+    config = VerifierConfig(
+        engine=EngineConfig(max_running_requests=8, pool_tokens=8192, max_model_len_tokens=1024),
+        drafting=DraftingConfig(verify="fixed:15"),  # however slow the machine, drafters are used
+    )
+    tokenizer = ChatTokenizer.from_folder(miniature.folder("target"))
+    with local_pair(config) as verifier:
+        limits = ApiLimits(max_model_len_tokens=1024, vocab_size=3072)
+        with listening(create_app(Served(verifier), tokenizer, "miniature", limits)) as url:
+            yield f"{url}/v1"

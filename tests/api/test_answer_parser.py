@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.api.answer_events import Call, Merged
+from dspine_cluster.api.answer_events import Call, Content, Merged
 from dspine_cluster.api.answer_parser import AnswerFormat, AnswerParser
 from dspine_cluster.api.reasoning import Thinking
 from dspine_cluster.api.tool_calls import CallForm
@@ -40,6 +40,19 @@ def test_an_answer_is_the_same_however_it_is_split(
     pieces = data.draw(splits(text))
     assert read(pieces, answer_format)[0] == read([text], answer_format)[0]
     assert read(text, answer_format)[0] == read([text], answer_format)[0]
+
+
+@given(data=st.data(), text=texts, answer_format=formats)
+def test_content_is_told_with_its_place(data: st.DataObject, text: str, answer_format: AnswerFormat) -> None:
+    parser = AnswerParser(answer_format)
+    rounds = [RoundOutput((1,), piece) for piece in data.draw(splits(text))]
+    rounds.append(RoundOutput((), "", finish_reason=FinishReason.STOP))
+    contents = [event for output in rounds for event in parser.push(output) if isinstance(event, Content)]
+    assert [text[content.start : content.end] for content in contents] == [
+        content.text for content in contents
+    ]
+    places = [place for content in contents for place in (content.start, content.end)]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("call", [JSON_CALL, OTHER_JSON_CALL, XML_CALL])

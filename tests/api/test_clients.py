@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import openai
 import pytest
@@ -23,16 +23,6 @@ from langchain_openai import ChatOpenAI
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel, SecretStr
-
-from dspine_cluster import miniature
-from dspine_cluster.api.chat_template import ChatTokenizer
-from dspine_cluster.api.limits import ApiLimits
-from dspine_cluster.api.routes import create_app
-from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
-from dspine_cluster.local_pair import local_pair
-from dspine_cluster.types import GenerateRequest, RoundOutput
-from dspine_cluster.verifier.service import VerifierService
-from tests.api.conftest import listening
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUESTION = "What is 6 times 7?"
@@ -67,35 +57,6 @@ TOOL: ChatCompletionToolParam = {
         },
     },
 }
-
-
-class Served:
-    """A verifier as the interface wants it."""
-
-    def __init__(self, verifier: VerifierService) -> None:
-        self._verifier = verifier
-
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
-        return self._verifier.generate(request)
-
-    async def check_health(self) -> None:
-        self._verifier.check_health()
-
-    async def check_ready(self) -> None:
-        self._verifier.check_health()
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    config = VerifierConfig(
-        engine=EngineConfig(max_running_requests=8, pool_tokens=8192, max_model_len_tokens=1024),
-        drafting=DraftingConfig(verify="fixed:15"),  # however slow the machine, drafters are used
-    )
-    tokenizer = ChatTokenizer.from_folder(miniature.folder("target"))
-    with local_pair(config) as verifier:
-        limits = ApiLimits(max_model_len_tokens=1024, vocab_size=3072)
-        with listening(create_app(Served(verifier), tokenizer, "miniature", limits)) as url:
-            yield f"{url}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -289,36 +250,3 @@ def test_langchain_streams_a_tool_call(chat: ChatOpenAI) -> None:
     assert whole is not None
     [call] = whole.tool_calls
     assert (call["name"], call["args"].keys()) == ("set_reminder", REMINDER.keys())
-
-
-class Appointment(BaseModel):
-    day: Literal["Monday", "Tuesday"]
-    urgent: bool
-
-
-def test_openai_parses_a_response_after_a_schema(client: openai.OpenAI) -> None:
-    response = client.responses.parse(
-        model="miniature", input="Am I busy on Monday?", text_format=Appointment, temperature=0
-    )
-    assert response.output_parsed is not None
-    assert response.status == "completed"
-    assert Appointment.model_validate_json(response.output_text) == response.output_parsed
-
-
-def test_openai_streams_a_response_that_calls_a_tool(client: openai.OpenAI) -> None:
-    items: Any = tool_messages()
-    function: Any = {"type": "function", **TOOL["function"]}
-    with client.responses.stream(
-        model="miniature",
-        input=items,
-        tools=[function],
-        temperature=0,
-    ) as stream:
-        arguments = [e.delta for e in stream if e.type == "response.function_call_arguments.delta"]
-        final = stream.get_final_response()
-    [call] = final.output
-    assert call.type == "function_call"
-    assert call.name == "set_reminder"
-    assert json.loads(call.arguments) == json.loads("".join(arguments)) == REMINDER
-    assert final.usage is not None
-    assert final.usage.output_tokens > 0

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from dspine_cluster import miniature
-from dspine_cluster.api.answer_events import Call, Merged, merge
+from dspine_cluster.api.answer_events import Call, Content, Merged, merge
 from dspine_cluster.api.tool_calls import CallForm, ToolCallParser, call_forms
 from tests.api.answers import EMPTY_XML_CALL, JSON_CALL, TYPES, XML_CALL
 
 
 def read(text: str, *forms: CallForm) -> Merged:
     parser = ToolCallParser(forms or tuple(CallForm), TYPES)
-    return merge([*parser.push(text), *parser.finish()])
+    return merge([*parser.push(Content(text)), *parser.finish()])
 
 
 def test_white_space_around_calls_is_content_only_between_other_content() -> None:
@@ -68,13 +68,13 @@ def test_a_call_that_breaks_after_its_name_ends_there() -> None:
 def test_arguments_leave_as_they_come() -> None:
     parser = ToolCallParser(tuple(CallForm), TYPES)
     pieces = ['<tool_call>\n{"name": "find", "arguments": {"te', 'xt": "a', " b", '"}}', "\n</tool_call>"]
-    calls = [merge(parser.push(piece)).calls for piece in pieces]
+    calls = [merge(parser.push(Content(piece))).calls for piece in pieces]
     assert calls == [
         [Call(0, "find", '{"te')], [Call(0, None, 'xt": "a')], [Call(0, None, " b")], [Call(0, None, '"}')], [],
     ]  # fmt: skip
     parser = ToolCallParser(tuple(CallForm), TYPES)
     pieces = ["<tool_call><function=find><parameter=text>\na\n", "b", "\n</para", "meter></function>"]
-    calls = [merge(parser.push(piece)).calls for piece in pieces]
+    calls = [merge(parser.push(Content(piece))).calls for piece in pieces]
     assert calls == [[Call(0, "find", '{"text": "a')], [Call(0, None, "\\nb")], [], [Call(0, None, '"}')]]
 
 

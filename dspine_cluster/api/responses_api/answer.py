@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -9,8 +10,11 @@ from dspine_cluster.api.answer_parser import AnswerParser
 from dspine_cluster.api.answers import AnswerHead, total_usage
 from dspine_cluster.api.chat import StartedChat
 from dspine_cluster.api.draft_stats import DraftStats
+from dspine_cluster.api.errors import describe
 from dspine_cluster.api.responses import DspineAnswer
 from dspine_cluster.api.responses_api.bodies import (
+    FailureCode,
+    FailureDetails,
     IncompleteDetails,
     InputTokensDetails,
     OutputItem,
@@ -20,15 +24,21 @@ from dspine_cluster.api.responses_api.bodies import (
     ResponseUsage,
     Status,
 )
+from dspine_cluster.api.responses_api.content_logprobs import ContentLogprobs
 from dspine_cluster.api.responses_api.events import OutputWriter
 from dspine_cluster.api.responses_api.schema import ResponseRequest
+from dspine_cluster.api.token_texts import TokenNames
+from dspine_cluster.errors import OverloadedError, RequestError
+from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import Usage
 
 
-async def whole_response(head: AnswerHead, body: ResponseRequest, chat: StartedChat) -> ResponseBody:
+async def whole_response(
+    head: AnswerHead, body: ResponseRequest, chat: StartedChat, token_bytes: TokenBytes
+) -> ResponseBody:
     """The answer to a request that does not stream."""
     last = None
-    async with aclosing(response_events(head, body, chat)) as events:
+    async with aclosing(_events(head, body, chat, _writer(body, token_bytes))) as events:
         async for event in events:
             last = event.response
     assert last is not None, "the last event holds the response"
@@ -36,12 +46,34 @@ async def whole_response(head: AnswerHead, body: ResponseRequest, chat: StartedC
 
 
 async def response_events(
-    head: AnswerHead, body: ResponseRequest, chat: StartedChat
+    head: AnswerHead, body: ResponseRequest, chat: StartedChat, token_bytes: TokenBytes
 ) -> AsyncGenerator[ResponseEvent, None]:
-    """OpenAI's events; the last one holds the whole answer."""
+    """OpenAI's events; the last one holds the whole answer, or what there is of it and what went wrong."""
+    writer = _writer(body, token_bytes)
+    has_begun = False
+    try:
+        async with aclosing(_events(head, body, chat, writer)) as events:
+            async for event in events:
+                has_begun = True
+                yield event
+    except Exception as error:
+        if not has_begun:
+            raise
+        yield writer.event("failed", response=_failed(head, body, writer, error))
+
+
+def _writer(body: ResponseRequest, token_bytes: TokenBytes) -> OutputWriter:
+    if not body.wants_logprobs:
+        return OutputWriter()
+    skips = body.skip_special_tokens is not False
+    return OutputWriter(ContentLogprobs(TokenNames(token_bytes), skip_special_tokens=skips))
+
+
+async def _events(
+    head: AnswerHead, body: ResponseRequest, chat: StartedChat, writer: OutputWriter
+) -> AsyncGenerator[ResponseEvent, None]:
     parser = AnswerParser(chat.answer_format)
     stats = DraftStats() if body.dspine is not None and body.dspine.include_stats else None
-    writer = OutputWriter()
     async with aclosing(chat.outputs) as outputs:
         is_first = True
         async for _, output in outputs:
@@ -51,6 +83,8 @@ async def response_events(
                 is_first = False
             if stats is not None:
                 stats.push(output)
+            if writer.logprobs is not None:
+                writer.logprobs.push(output)
             for event in writer.push(parser.push(output)):
                 yield event
     status: Status = "incomplete" if parser.finish_reason == "length" else "completed"
@@ -58,9 +92,25 @@ async def response_events(
         yield event
     usage = _usage(parser.usage, parser.reasoning_tokens or 0)
     response = _body(head, body, status, writer.items, usage)
+    if status == "completed":
+        response.completed_at = int(time.time())
     if stats is not None:
         response.dspine = DspineAnswer(stats=stats.body())
     yield writer.event(status, response=response)
+
+
+def _failed(head: AnswerHead, body: ResponseRequest, writer: OutputWriter, error: Exception) -> ResponseBody:
+    """What there is of an answer that `error` ended."""
+    told = describe(error)
+    code: FailureCode = "rate_limit_exceeded" if isinstance(error, OverloadedError) else "server_error"
+    if isinstance(error, RequestError):
+        code = "invalid_prompt"
+    for item in writer.items:
+        if item.status == "in_progress":
+            item.status = "incomplete"
+    response = _body(head, body, "failed", writer.items, None)
+    response.error = FailureDetails(code=code, message=told.message)
+    return response
 
 
 def _body(
@@ -96,6 +146,7 @@ def _body(
             {"strict": None, "parameters": None, **tool.model_dump(exclude_none=True)}
             for tool in body.tools or []
         ],
+        top_logprobs=body.top_logprobs or 0,
         top_p=1.0 if body.top_p is None else body.top_p,
         truncation=body.truncation or "disabled",
         usage=usage,

@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from dspine_cluster.api.responses import DspineAnswer
+from dspine_cluster.api.responses import ChosenLogprob, DspineAnswer
 from dspine_cluster.api.sse import NamedEvent
 
-Status = Literal["in_progress", "completed", "incomplete"]
+Status = Literal["in_progress", "completed", "incomplete", "failed"]
+"""Items do not fail."""
 
 
 class ContentPart(BaseModel):
@@ -17,6 +18,8 @@ class ContentPart(BaseModel):
     text: str
     annotations: list[None] = []
     """Of texts: none."""
+    logprobs: list[ChosenLogprob] = []
+    """Of texts, where they were asked for."""
 
 
 class OutputItem(BaseModel):
@@ -57,13 +60,23 @@ class IncompleteDetails(BaseModel):
     reason: Literal["max_output_tokens"]
 
 
+FailureCode = Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
+
+
+class FailureDetails(BaseModel):
+    code: FailureCode
+    message: str
+
+
 class ResponseBody(BaseModel):
     id: str
     object: Literal["response"]
     created_at: int
+    completed_at: int | None = None
+    """Of complete answers, as `created_at` seconds since 1970."""
     status: Status
     background: Literal[False]
-    error: None
+    error: FailureDetails | None
     incomplete_details: IncompleteDetails | None
     instructions: str | None
     max_output_tokens: int | None
@@ -78,12 +91,24 @@ class ResponseBody(BaseModel):
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
+    top_logprobs: int
     top_p: float
     truncation: str
     usage: ResponseUsage | None
     user: str | None
     dspine: DspineAnswer | None = None
     """Where it was asked for, when the answer has ended."""
+
+
+class EventTopLogprob(BaseModel):
+    token: str
+    logprob: float
+
+
+class EventLogprob(EventTopLogprob):
+    """As events have it: without bytes, which come with the whole text."""
+
+    top_logprobs: list[EventTopLogprob]
 
 
 class ResponseEvent(NamedEvent):
@@ -100,5 +125,5 @@ class ResponseEvent(NamedEvent):
     text: str = ""
     name: str = ""
     arguments: str = ""
-    logprobs: list[None] | None = None
-    """Of texts: none."""
+    logprobs: list[EventLogprob] | None = None
+    """Of texts; none where they were not asked for."""

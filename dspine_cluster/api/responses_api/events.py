@@ -8,7 +8,16 @@ from itertools import count
 from typing import Any
 
 from dspine_cluster.api.answer_events import CallArguments, CallStart, Content, Event, Reasoning
-from dspine_cluster.api.responses_api.bodies import ContentPart, OutputItem, ResponseEvent, Status
+from dspine_cluster.api.responses import ChosenLogprob
+from dspine_cluster.api.responses_api.bodies import (
+    ContentPart,
+    EventLogprob,
+    EventTopLogprob,
+    OutputItem,
+    ResponseEvent,
+    Status,
+)
+from dspine_cluster.api.responses_api.content_logprobs import ContentLogprobs
 
 _TEXT_EVENTS = {"message": "output_text", "reasoning": "reasoning_text"}
 """How the events of an item's text are called, by the item's type."""
@@ -17,7 +26,9 @@ _TEXT_EVENTS = {"message": "output_text", "reasoning": "reasoning_text"}
 class OutputWriter:
     """Writes items one after the other: reasoning, messages, function calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, logprobs: ContentLogprobs | None = None) -> None:
+        self.logprobs = logprobs
+        """Where texts are to have them; whoever pushes events pushes the tokens that made them here before."""
         self.items: list[OutputItem] = []
         self._is_open = False
         self._numbers = count()
@@ -29,20 +40,23 @@ class OutputWriter:
     def push(self, events: Iterable[Event]) -> list[ResponseEvent]:
         """The events of what a round made certain; pieces of one text in one."""
         told: list[ResponseEvent] = []
-        for event in _joined(events):
+        for event in events:
             match event:
                 case Reasoning(text):
                     told += self._open("reasoning", summary=[], content=[])
-                    told.append(self._add_text(text))
+                    self._add_text(told, text)
                 case Content(text):
                     told += self._open("message", role="assistant", content=[])
-                    told.append(self._add_text(text))
+                    self._add_text(told, text)
+                    if self.logprobs is not None:
+                        self._add_logprobs(told[-1], self.logprobs.take(event))
                 case CallStart(_, name):
                     told += self._close()
                     told += self._open("function_call", call_id=_new_id("call"), name=name, arguments="")
                 case CallArguments(_, text):
                     self.items[-1].arguments += text
-                    told.append(self._of_item("function_call_arguments.delta", delta=text))
+                    if not _goes_on(told, kind := "function_call_arguments.delta", text):
+                        told.append(self._of_item(kind, delta=text))
         return told
 
     def finish(self, status: Status) -> list[ResponseEvent]:
@@ -67,11 +81,18 @@ class OutputWriter:
             told.append(self._of_part("content_part.added", part=_part(kind)))
         return told
 
-    def _add_text(self, text: str) -> ResponseEvent:
+    def _add_text(self, told: list[ResponseEvent], text: str) -> None:
         item = self.items[-1]
         item.content[0].text += text
-        fields: dict[str, Any] = {"logprobs": []} if item.type == "message" else {}
-        return self._of_part(f"{_TEXT_EVENTS[item.type]}.delta", delta=text, **fields)
+        kind = f"{_TEXT_EVENTS[item.type]}.delta"
+        if not _goes_on(told, kind, text):
+            fields: dict[str, Any] = {"logprobs": []} if item.type == "message" else {}
+            told.append(self._of_part(kind, delta=text, **fields))
+
+    def _add_logprobs(self, delta: ResponseEvent, entries: list[ChosenLogprob]) -> None:
+        """Add those of the text that was added last, of which `delta` tells."""
+        self.items[-1].content[0].logprobs += entries
+        delta.logprobs = [*(delta.logprobs or []), *_of_event(entries)]
 
     def _close(self, status: Status = "completed") -> list[ResponseEvent]:
         """End the item that is being written, if there is one."""
@@ -87,9 +108,9 @@ class OutputWriter:
             )
         else:
             part = item.content[0]
-            fields: dict[str, Any] = {"logprobs": []} if item.type == "message" else {}
+            fields: dict[str, Any] = {"logprobs": _of_event(part.logprobs)} if item.type == "message" else {}
             told.append(self._of_part(f"{_TEXT_EVENTS[item.type]}.done", text=part.text, **fields))
-            told.append(self._of_part("content_part.done", part=part.model_copy()))
+            told.append(self._of_part("content_part.done", part=part.model_copy(deep=True)))
         return [*told, self._item_event("output_item.done")]
 
     def _item_event(self, kind: str) -> ResponseEvent:
@@ -106,23 +127,28 @@ class OutputWriter:
 def _part(kind: str) -> ContentPart:
     if kind == "reasoning":
         return ContentPart(type="reasoning_text", text="")
-    return ContentPart(type="output_text", text="", annotations=[])
+    return ContentPart(type="output_text", text="", annotations=[], logprobs=[])
 
 
-def _joined(events: Iterable[Event]) -> list[Event]:
-    """Neighbours that add to the same text, in one."""
-    joined: list[Event] = []
-    for event in events:
-        match joined[-1] if joined else None, event:
-            case Reasoning(before), Reasoning(text):
-                joined[-1] = Reasoning(before + text)
-            case Content(before), Content(text):
-                joined[-1] = Content(before + text)
-            case CallArguments(index, before), CallArguments(same, text) if index == same:
-                joined[-1] = CallArguments(index, before + text)
-            case _:
-                joined.append(event)
-    return joined
+def _goes_on(told: list[ResponseEvent], kind: str, text: str) -> bool:
+    """Whether the last event tells of the text before this one; then it gets this, too."""
+    if not told or told[-1].type != f"response.{kind}":
+        return False
+    told[-1].delta += text
+    return True
+
+
+def _of_event(entries: Iterable[ChosenLogprob]) -> list[EventLogprob]:
+    return [
+        EventLogprob(
+            token=entry.token,
+            logprob=entry.logprob,
+            top_logprobs=[
+                EventTopLogprob(token=top.token, logprob=top.logprob) for top in entry.top_logprobs
+            ],
+        )
+        for entry in entries
+    ]
 
 
 def _new_id(prefix: str) -> str:

@@ -17,11 +17,14 @@ from dspine_cluster.api.responses_api.translate import chat_of, renamed
 from dspine_cluster.api.schema import ChatCompletionRequest
 from dspine_cluster.api.sse import EventStream
 from dspine_cluster.errors import RequestError
+from dspine_cluster.token_bytes import TokenBytes
 
 StartChat = Callable[[ChatCompletionRequest, AnswerHead], Awaitable[StartedChat]]
 
 
-def add_responses_route(app: FastAPI, model_name: str, start_chat: StartChat, keep_alive_s: float) -> None:
+def add_responses_route(
+    app: FastAPI, model_name: str, start_chat: StartChat, token_bytes: TokenBytes, keep_alive_s: float
+) -> None:
     """`start_chat` checks a chat and begins its generation; silent streams get a comment every `keep_alive_s`."""
 
     @app.post("/v1/responses", response_model=ResponseBody, responses=sse.DOCUMENTED)
@@ -32,6 +35,6 @@ def add_responses_route(app: FastAPI, model_name: str, start_chat: StartChat, ke
         except RequestError as error:
             raise renamed(error) from error
         if body.stream:
-            return await EventStream.open(response_events(head, body, chat), keep_alive_s)
-        answer = await whole_response(head, body, chat)
+            return await EventStream.open(response_events(head, body, chat, token_bytes), keep_alive_s)
+        answer = await whole_response(head, body, chat, token_bytes)
         return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")

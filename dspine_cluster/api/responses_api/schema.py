@@ -9,11 +9,24 @@ from pydantic import Field
 from dspine_cluster.api.schema import (
     ChatTemplateKwargs,
     FunctionName,
+    NumTopLogprobs,
     RequestModel,
     SamplingOptions,
 )
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+LOGPROBS = "message.output_text.logprobs"
+Includable = Literal[
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+"""All but the first have no effect: they are of tools that are not served, and reasoning comes as text."""
 
 
 class Part(RequestModel):
@@ -126,5 +139,12 @@ class ResponseRequest(SamplingOptions):
     """Has no effect: nothing is stored, and the answer says so."""
     truncation: Literal["auto", "disabled"] | None = None
     """Has no effect: what does not fit is refused."""
+    include: Annotated[list[Includable], Field(fail_fast=True)] | None = None
+    top_logprobs: NumTopLogprobs | None = None
     chat_template_kwargs: ChatTemplateKwargs | None = None
     dspine: ResponseStats | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether texts are to have the log-probabilities of their tokens."""
+        return LOGPROBS in (self.include or [])

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from dspine_cluster.api.errors import describe
 from dspine_cluster.api.responses_api.schema import (
+    LOGPROBS,
     FunctionCall,
     FunctionCallOutput,
     InputItem,
@@ -49,9 +50,8 @@ def chat_of(body: ResponseRequest) -> ChatCompletionRequest:
     for name, reason in _STATEFUL.items():
         if extra.get(name):
             raise _unsupported(name, f"{reason}.")
-    for name in ("include", "top_logprobs"):
-        if extra.get(name) and extra[name] != ["reasoning.encrypted_content"]:
-            raise _unsupported(name, "chats and text completions tell of log-probabilities.")
+    if body.top_logprobs and not body.wants_logprobs:
+        raise RequestError(f"top_logprobs: needs include to have {LOGPROBS!r}.", param="top_logprobs")
     check_extra_fields(body)
     fields: dict[str, Any] = body.model_dump(
         include=set(SamplingOptions.model_fields) | {"parallel_tool_calls"}, exclude_none=True
@@ -64,6 +64,8 @@ def chat_of(body: ResponseRequest) -> ChatCompletionRequest:
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         "response_format": _response_format(body),
         "chat_template_kwargs": body.chat_template_kwargs,
+        "logprobs": body.wants_logprobs,
+        "top_logprobs": body.top_logprobs if body.wants_logprobs else None,
     }
     try:
         return ChatCompletionRequest.model_validate(fields)

@@ -127,12 +127,29 @@ def test_failures_before_the_first_token_choose_the_status(serve_api: Serve) -> 
         assert api.http.post("/v1/responses", json={"input": "Hi", "stream": stream}).status_code == 503
 
 
-def test_a_failure_mid_stream_is_raised_by_the_client(serve_api: Serve) -> None:
+def test_a_failure_mid_stream_is_the_last_event(serve_api: Serve) -> None:
     api = serve_api(FakeGenerator(error=EngineStoppedError("gone"), fail_after_rounds=2))
-    events: list[object] = []
-    with pytest.raises(openai.APIError, match="gone"):
-        events.extend(api.openai.responses.create(model="fake", input="Hi", stream=True))
-    assert events
+    *events, last = api.openai.responses.create(model="fake", input="Hi", stream=True)
+    assert [event.sequence_number for event in [*events, last]] == list(range(len(events) + 1))
+    assert last.type == "response.failed"
+    assert last.response.status == "failed"
+    assert last.response.error is not None
+    assert last.response.error.code == "server_error"
+    assert "gone" in last.response.error.message
+    texts = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert last.response.output_text == "".join(texts) != ""
+    [item] = last.response.output
+    assert item.type == "message"
+    assert item.status == "incomplete"
+
+
+def test_a_client_that_leaves_ends_the_generation(
+    serve_api: Serve, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    api = serve_api(FakeGenerator(round_s=0.01))
+    with api.openai.responses.create(model="fake", input="Hi", stream=True) as stream:
+        next(stream)
+    eventually(lambda: (api.generator.num_running, api.generator.num_aborted) == (0, 1))
 
 
 @pytest.mark.parametrize("stream", [False, True])

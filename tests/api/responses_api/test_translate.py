@@ -114,6 +114,13 @@ def test_options_reach_the_chat() -> None:
     )
 
 
+@pytest.mark.parametrize("num_top", [None, 0, 3])
+def test_log_probabilities_are_asked_for_by_include(num_top: int | None) -> None:
+    chat = chat_of(request(include=["message.output_text.logprobs"], top_logprobs=num_top))
+    assert chat.num_top_logprobs == (num_top or 0)
+    assert chat_of(request(include=[])).num_top_logprobs is None
+
+
 def test_a_format_is_a_chat_s_response_format() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     text = {"format": {"type": "json_schema", "name": "thing", "schema": schema, "strict": True}}
@@ -134,7 +141,6 @@ def test_a_format_is_a_chat_s_response_format() -> None:
         ({"background": True}, "background"),
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
     ],
 )
@@ -152,7 +158,8 @@ def test_what_is_not_done_here_is_refused_by_name(fields: dict[str, object], par
         {"background": False},
         {"previous_response_id": None},
         {"include": []},
-        {"include": ["reasoning.encrypted_content"]},
+        {"include": ["reasoning.encrypted_content", "file_search_call.results"]},
+        {"top_logprobs": 0},
         {"truncation": "auto"},
         {"service_tier": "auto"},
         {"text": {"format": {"type": "text"}, "verbosity": "medium"}},
