@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dspine_cluster.api.json_schemas import check_repeats, schema_grammar
+from dspine_cluster.api.json_schemas import is_xml_name, schema_grammar, xml_parameters_grammar
+from dspine_cluster.api.patterns import check_pattern, check_repeats
 from dspine_cluster.api.reasoning import Thinking
 from dspine_cluster.api.schema import (
     ChatCompletionRequest,
@@ -18,6 +19,7 @@ from dspine_cluster.api.schema import (
     StructuredOutputs,
     Tool,
 )
+from dspine_cluster.api.schema_parts import CHOICES, alternatives
 from dspine_cluster.api.tool_calls import CallForm
 from dspine_cluster.errors import RequestError
 from dspine_cluster.types import OutputGrammar
@@ -120,17 +122,16 @@ def _reasoning(form: AnswerForm) -> list[Format]:
 def _call(tool: Tool, param: str, form: CallForm) -> Format:
     """One call as the chat template teaches it."""
     name, parameters = tool.function.name, _of_object(tool, f"{param}.parameters")
-    grammar = schema_grammar(parameters, f"{param}.parameters")
     if form is CallForm.JSON:
         begin = f'<tool_call>\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+        grammar = schema_grammar(parameters, f"{param}.parameters")
         content: Format = {"type": "grammar", "grammar": grammar}
         return {"type": "tag", "begin": begin, "content": content, "end": "}\n</tool_call>"}
-    content = {
-        "type": "json_schema",
-        "json_schema": parameters,
-        "style": "qwen_xml",
-        "max_whitespace_cnt": 1,
-    }
+    if not is_xml_name(name):
+        raise RequestError(
+            f"{param}.name: calls of this model cannot name {name[:50]!r}.", param=f"{param}.name"
+        )
+    content = {"type": "grammar", "grammar": xml_parameters_grammar(parameters, f"{param}.parameters")}
     begin = f"<tool_call>\n<function={name}>\n"
     return {"type": "tag", "begin": begin, "content": content, "end": "\n</function>\n</tool_call>"}
 
@@ -138,16 +139,17 @@ def _call(tool: Tool, param: str, form: CallForm) -> Format:
 def _of_object(tool: Tool, param: str) -> dict[str, Any]:
     """The schema of the arguments, which are an object also where it does not say so."""
     parameters = tool.function.parameters or _NO_PARAMETERS
-    if {"$ref", "anyOf", "oneOf", "allOf"} & parameters.keys():
-        return parameters
-    parameters = {"type": "object", **parameters}
-    if parameters["type"] not in ("object", ["object"]) or {"enum", "const"} & parameters.keys():
-        raise RequestError(
-            f"{param}: arguments are an object of named parameters: the type must be 'object', without 'enum' and "
-            "'const'.",
-            param=param,
-            code="invalid_schema",
-        )
+    if not {"$ref", *CHOICES} & parameters.keys():
+        parameters = {"type": "object", **parameters}
+    for part in alternatives(parameters):
+        declared = part.get("type", "object" if "properties" in part else None)
+        if declared not in ("object", ["object"]) or {"enum", "const"} & part.keys():
+            raise RequestError(
+                f"{param}: arguments are an object of named parameters: the type must be 'object', without 'enum' and "
+                "'const', also of what the schema refers to or chooses from.",
+                param=param,
+                code="invalid_schema",
+            )
     return parameters
 
 
@@ -184,7 +186,7 @@ def _structured(asked: StructuredOutputs) -> Format:
         case "json_object":
             return _json({"type": "object"}, param)
         case "regex":
-            check_repeats(value, param)
+            check_pattern(value, param)
             return {"type": "regex", "pattern": value}
         case "grammar":
             check_repeats(value, param)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from dspine_cluster.api.schema_parts import CHOICES, alternatives, referred
+
 _MAX_DEPTH = 8
 _PYTHON_LITERALS = {"True": "true", "False": "false", "None": "null"}
 STRING = frozenset({"string"})
@@ -29,8 +31,11 @@ class ParameterTypes:
     def of(self, function: str, parameter: str) -> frozenset[str]:
         """The types that a parameter may have; a string where nothing is known."""
         root = self._schemas.get(function, {})
-        schema = _mapping(root.get("properties")).get(parameter, root.get("additionalProperties"))
-        return _types(schema, root, 0) or STRING
+        found = [
+            _mapping(part.get("properties")).get(parameter, part.get("additionalProperties"))
+            for part in (root, *alternatives(root))
+        ]
+        return frozenset[str]().union(*(_types(schema, root, 0) for schema in found)) or STRING
 
 
 def json_text(value: str, types: frozenset[str]) -> str:
@@ -55,19 +60,11 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> frozenset[str]:
     if "const" in schema or isinstance(schema.get("enum"), list):
         values = [schema["const"]] if "const" in schema else schema["enum"]
         return frozenset[str]().union(*(_types_of(value) or STRING for value in values))
-    parts = [_referred(schema["$ref"], root)] if "$ref" in schema else []
-    for key in ("anyOf", "oneOf", "allOf"):
+    parts = [referred(schema["$ref"], root)] if "$ref" in schema else []
+    for key in CHOICES:
         if isinstance(schema.get(key), list):
             parts += schema[key]
     return frozenset[str]().union(*(_types(part, root, depth + 1) for part in parts))
-
-
-def _referred(reference: Any, root: Mapping[str, Any]) -> Any:
-    """The part of `root` that a reference as `#/$defs/Name` names."""
-    value: Any = root
-    for name in str(reference).removeprefix("#/").split("/"):
-        value = _mapping(value).get(name)
-    return value
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import xgrammar
 
-from dspine_cluster.api.json_schemas import schema_grammar
+from dspine_cluster.api.json_schemas import schema_grammar, xml_parameters_grammar
 from dspine_cluster.errors import RequestError
 
 TOKENS = xgrammar.TokenizerInfo(
@@ -57,6 +57,58 @@ def test_a_schema_may_refer_to_itself() -> None:
     assert accepts({"$defs": {"Node": node}, "$ref": "#/$defs/Node"}, '{"next": {"next": null}}')
 
 
+def test_counts_without_a_kind_are_counts_of_anything() -> None:
+    assert accepts({"type": "array", "minItems": 2}, '[1, "a"]')
+    assert not accepts({"type": "array", "minItems": 2}, "[1]")
+    assert accepts({"type": "object", "maxProperties": 1}, '{"a": []}')
+    assert not accepts({"type": "object", "maxProperties": 1}, '{"a": [], "b": 1}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "texts"),
+    [
+        (POINT, {"<parameter=x>\n3\n</parameter>": True, "<parameter=x> 3 </parameter>": False}),
+        (POINT, {"<parameter=x>\n3\n</parameter>\n<parameter=name>\n<b>\n</parameter>": False}),
+        ({"properties": {"a": {"type": "string"}}}, {"<parameter=a>\n<b>\n</parameter>": True}),
+        (
+            {"properties": {"a": {"type": "string", "format": "date"}}},
+            {
+                "<parameter=a>\n2024-02-29\n</parameter>": True,
+                "<parameter=a>\n2023-02-29\n</parameter>": False,
+            },
+        ),
+        (
+            {"properties": {"a": {"type": "array", "items": {"type": "string", "maxLength": 2}}}},
+            {'<parameter=a>\n["b"]\n</parameter>': True, '<parameter=a>\n["\t"]\n</parameter>': False},
+        ),
+        (
+            {"properties": {"a": {"const": 1}}, "additionalProperties": {"const": 2}},
+            {"<parameter=a>\n1\n</parameter>": True, "<parameter=a>\n2\n</parameter>": False},
+        ),
+    ],
+)
+def test_parameters_in_xml_fit_the_schema(schema: dict[str, Any], texts: dict[str, bool]) -> None:
+    grammar = xml_parameters_grammar({"type": "object", **schema}, "schema")
+    compiled = COMPILER.compile_grammar(grammar)
+    for text, is_right in texts.items():
+        matcher = xgrammar.GrammarMatcher(compiled)
+        assert bool(matcher.accept_string(text) and matcher.is_completed()) == is_right
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a>b": {}}},
+        {"anyOf": [{"type": "object", "properties": {" a": {}}}]},
+        {"type": "object", "propertyNames": {"pattern": "a"}},
+        {"properties": {"a": {"const": "</parameter>"}}},
+    ],
+)
+def test_what_calls_in_xml_cannot_say_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="calls of this model"):
+        xml_parameters_grammar(schema, "schema")
+
+
 def deep(depth: int) -> dict[str, Any]:
     return {"type": "array", "items": deep(depth - 1)} if depth else {"type": "integer"}
 
@@ -103,6 +155,19 @@ def test_what_cannot_be_promised_is_refused_by_place_and_cause(schema: Any, para
     with pytest.raises(RequestError, match=cause) as caught:
         schema_grammar(schema, "schema")
     assert (caught.value.param, caught.value.code) == (param, "invalid_schema")
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        ("time", "23:59:59Z", "23:59:60Z"),
+        ("ipv4", "127.0.0.1", "127.00.0.1"),
+        ("ipv4", "255.255.255.255", "256.0.0.1"),
+    ],
+)
+def test_formats_hold(kind: str, right: str, wrong: str) -> None:
+    assert accepts({"type": "string", "format": kind}, json.dumps(right))
+    assert not accepts({"type": "string", "format": kind}, json.dumps(wrong))
 
 
 @pytest.mark.parametrize("day", ["0001-01-01", "2024-02-29", "2000-02-29", "1999-12-31", "2025-04-30"])

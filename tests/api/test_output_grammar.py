@@ -101,11 +101,40 @@ async def test_arguments_are_an_object_also_where_their_schema_does_not_say_so()
     assert not accepts(grammar, call("f", "1"))
 
 
-@pytest.mark.parametrize("parameters", [{"type": "string"}, {"enum": [1]}, {"type": ["object", "null"]}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "string"},
+        {"enum": [1]},
+        {"type": ["object", "null"]},
+        {"$ref": "#/$defs/A", "$defs": {"A": {"type": "string"}}},
+        {"anyOf": [{"type": "object"}, {"type": "null"}]},
+        {"allOf": [{"anyOf": [{"type": "object"}, {"const": {}}]}]},
+    ],
+)
 async def test_arguments_that_are_no_object_are_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="must be 'object'") as caught:
         await of_chat(tools=[tool("f", parameters, strict=True)])
     assert caught.value.param == "tools[0].function.parameters"
+
+
+@pytest.mark.parametrize(
+    ("form", "write"), [(CallForm.JSON, call), (CallForm.XML, xml_call)], ids=["json", "xml"]
+)
+async def test_arguments_may_be_what_the_schema_refers_to(form: CallForm, write: Any) -> None:
+    model = AnswerForm(Thinking.CLOSED, may_think=True, call_form=form)
+    grammar = await of_chat(
+        model, tools=[tool("f", {"$ref": "#/$defs/P", "$defs": {"P": POINT}})], tool_choice="required"
+    )
+    assert accepts(grammar, write("f"))
+    assert not accepts(grammar, write("f").replace("3", "three"))
+
+
+async def test_a_name_that_tags_cannot_hold_is_refused() -> None:
+    model = AnswerForm(Thinking.CLOSED, may_think=True, call_form=CallForm.XML)
+    with pytest.raises(RequestError, match="cannot name 'a>b'") as caught:
+        await of_chat(model, tools=[tool("a>b")], tool_choice="required")
+    assert caught.value.param == "tools[0].function.name"
 
 
 async def test_calls_of_strict_tools_hold_their_schema_and_text_stays_free() -> None:

@@ -33,6 +33,14 @@ def test_types_are_found_where_schemas_have_them(schema: object, types: set[str]
     assert types_of(schema, **{"$defs": definitions}) == types
 
 
+def test_types_are_found_in_what_a_schema_refers_to_and_chooses_from() -> None:
+    of_f = {"properties": {"x": {"type": "integer"}}, "anyOf": [{"required": ["x"]}, {"required": ["y"]}]}
+    of_g = {"$ref": "#/$defs/G", "$defs": {"G": {"anyOf": [{"properties": {"x": {"type": "null"}}}, {}]}}}
+    types = ParameterTypes({"f": of_f, "g": of_g})
+    assert types.of("f", "x") == {"integer"}
+    assert types.of("g", "x") == {"null"}
+
+
 def test_other_properties_have_their_schema_and_unknown_functions_strings() -> None:
     types = ParameterTypes({"f": {"additionalProperties": {"type": "integer"}}, "g": {"properties": 5}})
     assert types.of("f", "any") == {"integer"}
