@@ -157,8 +157,9 @@ class Session:
 
     def commit_round(
         self, tokens: Sequence[int], num_proposed: int, num_verified: int, num_accepted: int
-    ) -> None:
-        """Commit what a round gave: `num_accepted` accepted proposals and the bonus token, possibly cut at an end."""
+    ) -> Counts:
+        """Commit what a round gave: `num_accepted` accepted proposals and the bonus token, possibly cut at an end.
+        Returns `counts`."""
         committed, num_computed, num_tokens = self.tokens, self.num_computed, len(tokens)
         assert self.phase is Phase.DECODE
         assert num_computed == len(committed) - 1
@@ -166,13 +167,14 @@ class Session:
         assert num_accepted <= num_tokens <= num_accepted + 1
         assert num_tokens
         self.num_in_state = num_computed + 1
-        self.num_computed = num_computed + num_tokens
+        self.num_computed = num_computed = num_computed + num_tokens
         committed.extend(tokens)
         self.round += 1
-        self.num_rounds += 1
-        self.proposed_tokens += num_proposed
-        self.verified_tokens += num_verified
-        self.accepted_tokens += num_accepted
+        self.num_rounds = num_rounds = self.num_rounds + 1
+        self.proposed_tokens = num_proposed = self.proposed_tokens + num_proposed
+        self.verified_tokens = num_verified = self.verified_tokens + num_verified
+        self.accepted_tokens = num_accepted = self.accepted_tokens + num_accepted
+        return num_computed + 1, num_rounds, num_proposed, num_verified, num_accepted
 
     def preempt(self) -> Sequence[int]:
         """Give up pages and slot and wait again; committed tokens stay. Returns the pages to release."""

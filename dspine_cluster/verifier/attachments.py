@@ -56,7 +56,7 @@ class Fallback(StrEnum):
 class DraftedBlock:
     """Proposals for one request's present anchor."""
 
-    tokens: Int32Array  # [num_proposals]
+    tokens: list[int]
     candidates: Int32Array | None  # [num_proposals, K]
     probs: Float32Array | None  # [num_proposals, K]
     cells: list[int]
@@ -226,7 +226,7 @@ def read_blocks(
             raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
     sampled = [row for row, needs_distributions in present if needs_distributions]
     drawn_from = _distributions(message, sampled) if sampled else iter(())
-    tokens, cells = message.tokens, read_cells(message.confidence)
+    tokens, cells = message.tokens.tolist(), read_cells(message.confidence)
     blocks = []
     for row, needs_distributions in present:
         candidates, probs = next(drawn_from) if needs_distributions else _CERTAIN

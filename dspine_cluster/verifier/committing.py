@@ -55,17 +55,22 @@ class Committing:
             tokens, num_accepted = verdict.token_ids, verdict.num_accepted
             text: str | Detokenizer = stream.detokenizer
             reason = None
-            if stream.may_end_with(tokens):
+            if (
+                stream.may_stop
+                or len(session.tokens) + len(tokens) >= session.max_length
+                or not stream.end_ids.isdisjoint(tokens)
+            ):
                 tokens, reason, text = self._cut(stream, tokens)
                 num_accepted = min(num_accepted, len(tokens))
             if isinstance(item, BlockPlan):
                 block = drafted.get(uid)
                 num_proposed = 0 if block is None else len(block.tokens)
-                session.commit_round(tokens, num_proposed, item.verify_length, num_accepted)
+                counts = session.commit_round(tokens, num_proposed, item.verify_length, num_accepted)
                 proposed.append(num_proposed)
                 accepted.append(num_accepted)
             else:
                 session.commit_first(tokens[0])
+                counts = session.counts()
                 stream.note_phase()
             client = session.request.client
             charged[client] = charged.get(client, 0) + len(tokens)
@@ -73,7 +78,7 @@ class Committing:
                 self._end(uid)
             elif grows_in_decoding:
                 streams.prefix_cache.note_computed(session)
-            committed.append(Committed(uid, tokens, num_accepted, reason, session, session.counts(), text))
+            committed.append(Committed(uid, tokens, num_accepted, reason, session, counts, text))
         for client, num_tokens in charged.items():
             streams.charge(client, num_tokens)
         self._metrics.note_rounds(

@@ -84,7 +84,7 @@ class PassRunner:
             rules, tokens = by_uid[session.uid].rules, session.tokens
             if length:
                 source = drafted[session.uid]
-                proposals = source.tokens[:length].tolist()
+                proposals = source.tokens[:length]
                 block = Block(rules, tokens, proposals, source.candidates, source.probs)
                 # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend
                 # on what the proposals are.

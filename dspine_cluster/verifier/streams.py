@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dspine_cluster.core.batch_planner import BatchPlan
@@ -37,15 +36,6 @@ class Stream:
         """Its session has entered another phase."""
         if self.timeline is not None:
             self.timeline.note(self.session)
-
-    def may_end_with(self, tokens: Sequence[int]) -> bool:
-        """Whether the request may end with one of the next tokens."""
-        session = self.session
-        return (
-            self.may_stop
-            or len(session.tokens) + len(tokens) >= session.max_length
-            or not self.end_ids.isdisjoint(tokens)
-        )
 
 
 class Streams:

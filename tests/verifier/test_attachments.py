@@ -73,7 +73,7 @@ def test_only_requests_that_sample_without_a_seed_need_distributions(
 
 def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
     (block,) = read_blocks(proposals([8], [0.0]), [(0, False)], vocab_size=10)
-    assert block.tokens.tolist() == [PROPOSED, PROPOSED]
+    assert block.tokens == [PROPOSED, PROPOSED]
     assert block.probs is None
 
 
