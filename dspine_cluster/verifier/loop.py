@@ -165,6 +165,7 @@ class VerifierLoop:
         decisions = self._passes.run(plan, self._drafted)
         ended_s = self._clock()
         self._note_duration(plan, ended_s - pass_started_s)
+        load = plan.load
         outcomes = Outcomes(
             [block.session.uid for block in plan.blocks],
             [block.verify_length for block in plan.blocks],
@@ -173,8 +174,8 @@ class VerifierLoop:
         if self._busy_since_s is not None:
             self.policy.note_elapsed(ended_s - self._busy_since_s)
         self._busy_since_s = ended_s
-        self.policy.note_pass(outcomes, plan.load, ended_s - started_s)
-        self.meter.note_pass(plan.load.num_prefill_tokens, len(decisions) - len(plan.blocks))
+        self.policy.note_pass(outcomes, load, ended_s - started_s)
+        self.meter.note_pass(load.num_prefill_tokens, len(decisions) - len(plan.blocks))
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
         self._ask_for_drafts(plan)
@@ -228,18 +229,23 @@ class VerifierLoop:
         return plan
 
     def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
-        drafted = [self._drafted.get(session.uid) for session in ready]
-        num_proposals = [
-            0 if block is None else min(len(block.tokens), num_useful)
-            for (_, num_useful), block in zip(self._num_useful(ready), drafted, strict=True)
-        ]
-        counts = list(zip(ready, num_proposals, strict=True))
-        missing = [session for session, count in counts if count == 0 and self._pacing.is_drafted(session)]
+        num_proposals: list[int] = []
+        cells: list[Sequence[int]] = []
+        missing: list[Session] = []
+        find = self._drafted.get
+        for session, num_useful in self._num_useful(ready):
+            block = find(session.uid)
+            count = 0 if block is None else min(len(block.tokens), num_useful)
+            num_proposals.append(count)
+            cells.append(() if block is None else block.cells)
+            if count == 0 and self._pacing.is_drafted(session):
+                missing.append(session)
         self.drafters.count_fallbacks(missing)
+        counts = list(zip(ready, num_proposals, strict=True))
         blocks = Blocks(
             [session.uid for session in ready],
             num_proposals,
-            [() if block is None else block.cells for block in drafted],
+            cells,
             [session.request.sampling.is_greedy for session in ready],
         )
         return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
