@@ -208,29 +208,34 @@ class Drafters:
             attachment = find(session.uid)
             if attachment is None or now_s < attachment.link.pace.rests_until_s:
                 attachment = self._attach(session)
-            if attachment is not None and self._send(attachment, send_tail):
-                found.append((attachment, num_proposals))
+                if attachment is None:
+                    continue
+            try:
+                send_tail(attachment)
+            except ChannelClosedError:
+                self._links.drop(attachment.link, report=True)
+                continue
+            found.append((attachment, num_proposals))
         lost = self._sender.flush()
         for link in lost:
             self._links.drop(link, report=True)
-        asked: dict[str, list[tuple[DraftRow, float]]] = {link.endpoint: [] for link in self._links.all}
+        asked: dict[Link, list[tuple[DraftRow, float]]] = {link: [] for link in self._links.all}
         again: list[tuple[Session, int]] = []
         for attachment, num_proposals in found:
-            if lost and attachment.link in lost:
+            link, end = attachment.link, len(attachment.session.tokens) - 1
+            if lost and link in lost:
                 again.append((attachment.session, num_proposals))
                 continue
-            end = len(attachment.session.tokens) - 1
             has_all = attachment.has_all_before(end)
             if has_all:
                 attachment.fresh_start = end
             else:
                 attached.append(attachment)
-            if (has_all or self._sender.has_tail(attachment)) and attachment.link.endpoint in asked:
-                row = attachment.note_asked(now_s, num_proposals)
-                asked[attachment.link.endpoint].append((row, attachment.temperature))
-        for link in self._links.all:
-            if asked[link.endpoint]:
-                self._links.send(link, draft_of(asked[link.endpoint]))
+            if (has_all or self._sender.has_tail(attachment)) and link in asked:
+                asked[link].append((attachment.note_asked(now_s, num_proposals), attachment.temperature))
+        for link, rows in asked.items():
+            if rows:
+                self._links.send(link, draft_of(rows))
         return again, sum(map(len, asked.values()))
 
     def _send(self, attachment: Attachment, send: Callable[[Attachment], None]) -> bool:
