@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from dspine_cluster.core.draft_page_index import DraftPageIndex
@@ -34,8 +34,9 @@ class DraftContextTable(Generic[K]):
         self._pool = PagePool(num_pages)
         self._index = DraftPageIndex(max(1, max_context_tokens // PAGE_TOKENS))
         self._records: dict[K, DraftRecord] = {}
-        self._grown: dict[K, int] = {}
-        """New ends of positions that their records have not been told of yet."""
+        self.end_of: Callable[[K], int] = lambda key: 0
+        """Up to where positions have come to follow each context's newest one, as whoever grows contexts sees it: as
+        far as there are pages for them and its `newest_run` allows. Records are told when they are asked."""
         self.prefix_events = self._index.events
         """Of the cached pages before which nothing is missing that a draft would read; any thread may take them."""
 
@@ -146,11 +147,6 @@ class DraftContextTable(Generic[K]):
             records[i].put(wanted[i][1], page)
         return pages
 
-    def grow(self, keys: Iterable[K], ends: Iterable[int]) -> None:
-        """Count as present what follows each context's newest position, up to an end for which it has pages and which
-        its `newest_run` allows."""
-        self._grown.update(zip(keys, ends, strict=True))
-
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:
         """The context of a draft at `anchor_position`; None if the position before it is missing."""
         record = self._record(key)
@@ -190,7 +186,7 @@ class DraftContextTable(Generic[K]):
 
     def check_integrity(self) -> None:
         """Assert that every page has the holders it counts, and every present or cached position a page."""
-        for key in list(self._grown):
+        for key in self._records:
             self._record(key)
         self._pool.check_integrity()
         self._index.check_integrity()
@@ -227,8 +223,8 @@ class DraftContextTable(Generic[K]):
     def _record(self, key: K) -> DraftRecord:
         """The record, told of all its positions."""
         record = self._records[key]
-        end = self._grown.pop(key, None)
-        if end is not None:
+        end = self.end_of(key)
+        if end > record.positions.end:
             record.positions.grow(end)
         return record
 

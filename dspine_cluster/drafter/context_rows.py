@@ -49,6 +49,7 @@ class ContextRows:
 
     def __init__(self, contexts: DraftContextTable[RequestKey]) -> None:
         self._contexts = contexts
+        contexts.end_of = lambda key: int(self._runs[1, self._rows.get(key, NO_ROW)])
         self._keys: list[RequestKey | None] = [None] * _NUM_ROWS
         self._rows: dict[RequestKey, int] = {}
         self._free = list(range(_NUM_ROWS - 1, NO_ROW, -1))
@@ -74,6 +75,7 @@ class ContextRows:
         row = self._free.pop()
         self._keys[row] = key
         self._rows[key] = row
+        self._runs[1, row] = 0
         self._load(row)
         return row
 
@@ -163,7 +165,6 @@ class ContextRows:
         """Positions and slots of features that follow right behind what is there, up to `ends`, for which there are
         pages."""
         self._runs[1, index] = ends
-        self._contexts.grow(map(self.key, index.tolist()), ends.tolist())
         positions = (ends - np.cumsum(counts)).repeat(counts)  # [num_features]
         positions += np.arange(len(positions))
         page_numbers = positions // PAGE_TOKENS

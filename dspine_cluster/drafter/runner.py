@@ -153,7 +153,8 @@ class DraftRunner:
             sums, candidates, probs = confidence.sum(1), None, None
         else:
             candidates, probs = output.candidates.int().numpy(force=True), output.probs.numpy(force=True)
-            sums = probs.sum((1, 2)) + confidence.sum(1)
+            each = probs.reshape(len(probs), -1)
+            sums = each @ np.ones(each.shape[1], np.float32) + confidence.sum(1)
         # Sums of probabilities are finite exactly where all of these are.
         tokens = output.tokens.int().numpy(force=True)
         return Drafts(tokens, candidates, probs, confidence, is_finite=np.isfinite(sums))
