@@ -8,15 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dspine_cluster.core.draft_context import DraftContextTable
-from dspine_cluster.drafter.client import RequestKey
+from dspine_cluster.drafter.client import NO_ROW, RequestKey
 from dspine_cluster.transport.messages import Int32Array, Int64Array
 from dspine_cluster.types import PAGE_TOKENS
 
 _NUM_ROWS = 64
 _NUM_PAGES = 64
 """Of the tables at first; they double when more are needed."""
-NO_ROW = 0
-"""Of nobody: nothing ever follows right behind what it has."""
 
 
 class Places(NamedTuple):
@@ -55,7 +53,7 @@ class ContextRows:
         self._free = list(range(_NUM_ROWS - 1, NO_ROW, -1))
         self._runs = np.zeros((4, _NUM_ROWS), np.int64)
         """Of the newest run: its start, its end, the end of its last page, and `NewestRun.limit`."""
-        self._runs[1, NO_ROW] = -1
+        self._runs[1, NO_ROW] = -1  # nothing ever follows right behind what nobody has
         self._pages = np.zeros((_NUM_ROWS, _NUM_PAGES), np.int32)
         """Of the newest run."""
 

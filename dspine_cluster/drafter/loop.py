@@ -15,7 +15,7 @@ from dspine_cluster.core.draft_context import DraftContextTable
 from dspine_cluster.core.page_hash import PageKey
 from dspine_cluster.drafter.ask_queue import AskQueue
 from dspine_cluster.drafter.client import Client, RequestKey
-from dspine_cluster.drafter.context_rows import NO_ROW, ContextRows
+from dspine_cluster.drafter.context_rows import ContextRows
 from dspine_cluster.drafter.counters import DraftCounters
 from dspine_cluster.drafter.runner import Arrival, DraftRunner, Drafts
 from dspine_cluster.errors import ChannelClosedError, ChannelError, EngineStoppedError
@@ -175,36 +175,35 @@ class DrafterLoop:
         match message:
             case Open(uid=uid):
                 ranges = self.contexts.open(client.key(uid), split_keys(message.page_keys))
-                client.rows[uid] = self._rows.open(client.key(uid))
+                client.open(uid, self._rows.open(client.key(uid)))
                 client.send(Opened(uid, message.attempt, ranges, self.contexts.max_context_tokens))
                 self.counters.num_cached_tokens += sum(end - start for start, end in ranges)
             case Features():
-                counts = np.array([len(message.rows)])
-                self._place(client, [message.uid], np.array([message.start]), counts, message.rows)
+                uid, start, count = np.array([[message.uid], [message.start], [len(message.rows)]])
+                self._place(client, uid, start, count, message.rows)
             case FeatureBatch():
-                self._place(client, message.uids.tolist(), message.starts, message.counts, message.rows)
+                self._place(client, message.uids, message.starts, message.counts, message.rows)
             case Draft():
                 self._enqueue(client, message)
-            case Close(uid=uid) if uid in client.rows:
+            case Close(uid=uid) if uid in client:
                 self._forget(client, uid, split_keys(message.page_keys))
             case Close():
                 pass
 
     def _place(
-        self, client: Client, uids: list[int], starts: Int64Array, counts: Int64Array, rows: UInt8Array
+        self, client: Client, uids: Int64Array, starts: Int64Array, counts: Int64Array, rows: UInt8Array
     ) -> None:
         """Find places for those of feature `rows` that are new; the first of each run of `counts` is of position
         `starts`. A run may be overtaken by the close of its request."""
-        row_of = client.rows
-        places = self._rows.place([row_of.get(uid, NO_ROW) for uid in uids], starts, counts)
+        places = self._rows.place(client.rows_of(uids), starts, counts)
         if not len(places.slots):
             return
         new = rows if places.kept is None else rows[places.kept]
-        self._arrivals.append(Arrival(new, client.features_dtype, places.positions, places.slots))
+        self._arrivals.append(Arrival(new, client.features_dtype, *places[1:], places.kept is not None))
         self.counters.num_features += len(new)
 
     def _enqueue(self, client: Client, draft: Draft) -> None:
-        is_refused = self._queue.add([client.rows[uid] for uid in draft.uids.tolist()], draft)
+        is_refused = self._queue.add(client.rows_of(draft.uids), draft)
         if is_refused is not None:
             self._refuse(client, draft.uids[is_refused], draft.rounds[is_refused])
 
@@ -288,13 +287,13 @@ class DrafterLoop:
         client.send(Busy(uids, rounds))
 
     def _forget(self, client: Client, uid: int, more_page_keys: Sequence[PageKey] = ()) -> None:
-        row = client.rows.pop(uid)
+        row = client.close(uid)
         self.contexts.close(client.key(uid), more_page_keys)
         self._rows.close(row)
         self._queue.discard(row)
 
     def _drop(self, client: Client) -> None:
         """Let go of all that a channel's requests hold."""
-        for uid in list(client.rows):
+        for uid in client.uids:
             self._forget(client, uid)
         del self._clients[client.number]

@@ -38,6 +38,8 @@ class Arrival:
     """[count]: of each row."""
     slots: Int64Array
     """[count]: where each row belongs."""
+    may_repeat: bool = True
+    """Whether a slot may come twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,13 +116,14 @@ class DraftRunner:
         features = [self._features(arrival) for arrival in arrivals]
         all_features = torch.cat(features) if len(features) > 1 else features[0]  # [n, hidden_size]
         each = [np.array((arrival.positions, arrival.slots)) for arrival in arrivals]
-        places = np.concatenate(each, 1)  # [2, n]
-        kept = self._last_of_each(places[1])
-        if len(kept) < len(all_features):
-            all_features = all_features[torch.from_numpy(kept).to(self._device)]
-            places = places[:, kept]
+        places = np.concatenate(each, 1) if len(each) > 1 else each[0]  # [2, n]
+        if len(arrivals) > 1 or arrivals[0].may_repeat:
+            kept = self._last_of_each(places[1])
+            if len(kept) < len(all_features):
+                all_features = all_features[torch.from_numpy(kept).to(self._device)]
+                places = places[:, kept]
         positions, slots = torch.from_numpy(places).to(self._device).unbind()
-        for first in range(0, len(kept), _INGEST_TOKENS):
+        for first in range(0, len(all_features), _INGEST_TOKENS):
             own = slice(first, first + _INGEST_TOKENS)
             keys, values = self._model.project_context(all_features[own], positions[own])
             self._pool.write(slots[own], keys, values)
