@@ -56,7 +56,7 @@ __all__ = [
     "split_keys",
 ]
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 KEY_BYTES = 16
 MAX_PAGE_KEYS = 1 << 15
 """Page keys in one message: those of half a million tokens."""

@@ -1,4 +1,5 @@
-"""Messages as frames of bytes: two lengths, a msgpack header, then the arrays' raw bytes in header order.
+"""Messages as frames of bytes: three numbers, a msgpack header, then the arrays' raw bytes in header order, unless
+these lie in memory that both sides share.
 
 In the header an array is its shape; its dtype is the one its field declares. Everything is checked against
 limits before memory is given, and whatever is malformed raises `ChannelError`.
@@ -11,7 +12,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 import numpy as np
@@ -25,8 +26,9 @@ assert sys.byteorder == "little", "arrays travel in little-endian order"
 
 Buffer: TypeAlias = "bytes | memoryview"
 
-_PREFIX = struct.Struct("<II")
-"""Bytes of the header, bytes of all arrays."""
+_PREFIX = struct.Struct("<IIQ")
+"""Bytes of the header, bytes of all arrays, and where in the ring these begin, plus 1: 0 where they follow the header;
+see `shared_ring`."""
 _MAX_DIM = 1 << 24
 _NOTHING: UInt8Array = np.empty(0, np.uint8)
 
@@ -37,14 +39,7 @@ class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="credi
     num_bytes: int
 
 
-class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="shared"):
-    """The bytes of the next frame's arrays lie in the ring; see `shared_ring`."""
-
-    start: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-    num_bytes: Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
-
-
-Frame: TypeAlias = Message | Credit | Shared
+Frame: TypeAlias = Message | Credit
 
 
 class Encoder:
@@ -61,7 +56,7 @@ class Encoder:
             ValueError: the frame exceeds a limit.
         """
         header, arrays, payload_bytes = self._split(frame, limits)
-        return [_PREFIX.pack(len(header), payload_bytes) + header, *arrays]
+        return [_PREFIX.pack(len(header), payload_bytes, 0) + header, *arrays]
 
     def encode_into(self, ring: RingWriter, frame: Frame, limits: ChannelLimits) -> list[Buffer] | None:
         """The same with the arrays' bytes in the ring; None if it has no room for them.
@@ -74,8 +69,7 @@ class Encoder:
         start = ring.write(arrays, payload_bytes)
         if start is None:
             return None
-        shared = self._msgpack.encode(Shared(start, payload_bytes))
-        return [_PREFIX.pack(len(shared), 0) + shared + _PREFIX.pack(len(header), 0) + header]
+        return [_PREFIX.pack(len(header), payload_bytes, start + 1) + header]
 
     def _split(self, frame: Frame, limits: ChannelLimits) -> tuple[bytes, list[memoryview], int]:
         """Header, arrays, and the bytes of these."""
@@ -105,8 +99,6 @@ class Decoder:
         self, *, max_header_bytes: int, max_payload_bytes: int, ring: RingReader | None = None
     ) -> None:
         self._ring = ring
-        self._from_ring: UInt8Array | None = None
-        """The payload of the next frame, if it came through the ring."""
         self._max_header_bytes = max_header_bytes
         self._max_payload_bytes = max_payload_bytes
         self._msgpack = msgspec.msgpack.Decoder(Frame, dec_hook=self._give_array)
@@ -134,7 +126,7 @@ class Decoder:
             return self._payload.data[self._num_payload :]
         return self._shared[self._num_shared :]
 
-    def advance(self, num_bytes: int) -> Iterator[tuple[Message | Credit, int]]:
+    def advance(self, num_bytes: int) -> Iterator[tuple[Frame, int]]:
         """Account for bytes written to `buffer()`: the frames that they complete, each with its size in bytes.
         Take them all before the next `buffer()`.
 
@@ -144,25 +136,27 @@ class Decoder:
         if self._num_payload < self._payload.size:
             self._num_payload += num_bytes
             if self._num_payload == self._payload.size:
-                yield from self._finish()
+                yield self._finish()
             return
         end = self._num_shared + num_bytes
         start = 0
         while (body := self._start_frame(start, end)) is not None:
-            self._num_payload = min(self._payload.size, end - body)
-            self._payload[: self._num_payload] = self._shared[body : body + self._num_payload]
-            start = body + self._num_payload
-            if self._num_payload < self._payload.size:
-                break
-            yield from self._finish()
+            start = body
+            if not self._is_payload_shared:
+                self._num_payload = min(self._payload.size, end - body)
+                self._payload[: self._num_payload] = self._shared[body : body + self._num_payload]
+                start += self._num_payload
+                if self._num_payload < self._payload.size:
+                    break
+            yield self._finish()
         self._shared[: end - start] = bytes(self._shared[start:end])
         self._num_shared = end - start
 
     def _start_frame(self, start: int, end: int) -> int | None:
-        """Take prefix and header that lie at `start`, and give where the arrays begin; None if incomplete."""
+        """Take prefix and header that lie at `start`, and give where they end; None if incomplete."""
         if end - start < _PREFIX.size:
             return None
-        header_bytes, payload_bytes = _PREFIX.unpack_from(self._shared, start)
+        header_bytes, payload_bytes, place = _PREFIX.unpack_from(self._shared, start)
         if not 0 < header_bytes <= self._max_header_bytes or payload_bytes > self._max_payload_bytes:
             raise ChannelError(
                 f"the peer sent a frame beyond the limits: {header_bytes} + {payload_bytes} bytes"
@@ -171,25 +165,22 @@ class Decoder:
         if body > end:
             return None
         self._header = bytes(self._shared[start + _PREFIX.size : body])
-        self._payload = np.empty(payload_bytes, np.uint8)
+        self._is_payload_shared = place > 0
+        if not place:
+            self._payload = np.empty(payload_bytes, np.uint8)
+        elif self._ring is None:
+            raise ChannelError("the peer sent through shared memory what it may not")
+        else:
+            self._payload = self._ring.take(place - 1, payload_bytes)
+            self._num_payload = payload_bytes
         return body
 
-    def _finish(self) -> Iterator[tuple[Message | Credit, int]]:
-        self._is_payload_shared = self._from_ring is not None
-        if self._from_ring is not None:
-            if self._payload.size:
-                raise ChannelError("the peer sent arrays both through the shared memory and beside it")
-            self._payload, self._from_ring = self._from_ring, None
+    def _finish(self) -> tuple[Frame, int]:
         frame = self._decode()
         num_bytes = _PREFIX.size + len(self._header) + self._payload.size
         # Shared memory is the sender's again once nobody has it.
         self._payload, self._num_payload = _NOTHING, 0
-        if not isinstance(frame, Shared):
-            yield frame, num_bytes
-            return
-        if self._ring is None or frame.num_bytes > self._max_payload_bytes:
-            raise ChannelError("the peer sent through shared memory what it may not")
-        self._from_ring = self._ring.take(frame.start, frame.num_bytes)
+        return frame, num_bytes
 
     def _decode(self) -> Frame:
         self._payload_used = 0

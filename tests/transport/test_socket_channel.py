@@ -27,7 +27,7 @@ from dspine_cluster.transport.messages import (
 )
 from dspine_cluster.transport.shared_ring import RingWriter, receive_ring, send_ring
 from dspine_cluster.transport.socket_channel import SocketChannel
-from dspine_cluster.transport.wire import Credit, Encoder, Frame, Shared
+from dspine_cluster.transport.wire import Credit, Encoder, Frame
 
 SocketPair = Callable[..., tuple[SocketChannel, SocketChannel]]
 
@@ -218,11 +218,17 @@ def encoded(frame: Frame) -> bytes:
     return b"".join(Encoder().encode(frame, ChannelLimits()))
 
 
+def in_ring(frame: Frame, start: int, num_bytes: int) -> bytes:
+    """The frame, which claims that so many bytes of it lie in the ring."""
+    header = encoded(frame)[16:]
+    return struct.pack("<IIQ", len(header), num_bytes, start + 1) + header
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (struct.pack("<II", 2**31, 0), "beyond the limits"),
-        (struct.pack("<II", 4, 0) + b"\xff\xff\xff\xff", "malformed"),
+        (struct.pack("<IIQ", 2**31, 0, 0), "beyond the limits"),
+        (struct.pack("<IIQ", 4, 0, 0) + b"\xff\xff\xff\xff", "malformed"),
         (encoded(Credit(5)), "never took"),
         (encoded(Credit(0)), "never took"),
         (encoded(features(2, 600)), "beyond its credits"),
@@ -360,17 +366,17 @@ def test_bulk_which_may_be_overtaken_stays_out_of_the_ring(
 
 
 @pytest.mark.parametrize(
-    ("frames", "reason"),
+    ("start", "num_bytes", "reason"),
     [
-        ([Shared(1, 100)], "not the next"),
-        ([Shared(0, RING_BYTES + 1)], "not the next"),
-        ([Shared(0, 2**31)], "may not"),
-        ([Shared(0, 10), features(1, 10)], "beside it"),
-        ([Shared(0, 10), Open(1)], "more bytes"),
+        (1, 100, "not the next"),
+        (0, RING_BYTES + 1, "not the next"),
+        (0, 0, "not the next"),
+        (0, 2**31, "beyond the limits"),
+        (0, 10, "more bytes"),
     ],
 )
 def test_a_peer_that_lies_about_shared_memory_loses_its_channel(
-    verifier_hello: Hello, frames: list[Frame], reason: str
+    verifier_hello: Hello, start: int, num_bytes: int, reason: str
 ) -> None:
     left, right = socket.socketpair()
     send_ring(right, RING_BYTES)
@@ -378,7 +384,7 @@ def test_a_peer_that_lies_about_shared_memory_loses_its_channel(
     channel = SocketChannel(left, Peer(verifier_hello, 1000), ChannelLimits(), reader)
     channel.start()
     with right:
-        right.sendall(b"".join(map(encoded, frames)))
+        right.sendall(in_ring(Open(1), start, num_bytes))
         _, given = receive_end(channel)
     assert reason in given
 
@@ -388,7 +394,7 @@ def test_shared_memory_that_was_never_agreed_on_is_refused(verifier_hello: Hello
     channel = SocketChannel(left, Peer(verifier_hello, 1000), ChannelLimits())
     channel.start()
     with right:
-        right.sendall(encoded(Shared(0, 10)))
+        right.sendall(in_ring(Open(1), 0, 10))
         assert "may not" in receive_end(channel)[1]
 
 

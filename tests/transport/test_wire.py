@@ -163,7 +163,7 @@ def test_random_bytes_only_ever_raise_a_channel_error(data: bytes) -> None:
 @given(st.binary(min_size=1, max_size=200), st.binary(max_size=64))
 def test_a_random_header_only_ever_raises_a_channel_error(header: bytes, payload: bytes) -> None:
     with contextlib.suppress(ChannelError):
-        feed(small_decoder(), struct.pack("<II", len(header), len(payload)) + header + payload)
+        feed(small_decoder(), struct.pack("<IIQ", len(header), len(payload), 0) + header + payload)
 
 
 @given(frames, st.data())
@@ -184,10 +184,10 @@ def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_er
     frame: Frame, data: st.DataObject
 ) -> None:
     whole = as_bytes(frame)
-    (header_bytes, payload_bytes) = struct.unpack_from("<II", whole)
+    header_bytes, payload_bytes, _ = struct.unpack_from("<IIQ", whole)
     columns = data.draw(st.binary(min_size=payload_bytes, max_size=payload_bytes))
     try:
-        (decoded,) = feed(small_decoder(), whole[: 8 + header_bytes] + columns)
+        (decoded,) = feed(small_decoder(), whole[: 16 + header_bytes] + columns)
     except ChannelError:
         return
     if isinstance(decoded, Draft):
@@ -218,7 +218,7 @@ def test_what_was_decoded_lies_in_the_bytes_that_came() -> None:
 
 def frame_of(header: object, payload: bytes = b"") -> bytes:
     packed = msgspec.msgpack.encode(header)
-    return struct.pack("<II", len(packed), len(payload)) + packed + payload
+    return struct.pack("<IIQ", len(packed), len(payload), 0) + packed + payload
 
 
 FEATURES: dict[str, Any] = {"type": "features", "uid": 1, "start": 0}
@@ -227,9 +227,9 @@ FEATURES: dict[str, Any] = {"type": "features", "uid": 1, "start": 0}
 @pytest.mark.parametrize(
     "data",
     [
-        struct.pack("<II", 0, 0),
-        struct.pack("<II", 5000, 0),
-        struct.pack("<II", 10, 5000),
+        struct.pack("<IIQ", 0, 0, 0),
+        struct.pack("<IIQ", 5000, 0, 0),
+        struct.pack("<IIQ", 10, 5000, 0),
         frame_of({"type": "unknown"}),
         frame_of({"type": "close"}),
         frame_of({"type": "close", "uid": "1"}),
@@ -251,7 +251,7 @@ FEATURES: dict[str, Any] = {"type": "features", "uid": 1, "start": 0}
         frame_of({**FEATURES, "rows": [6]}, b"123456"),
         frame_of({**FEATURES, "rows": 6}, b"123456"),
         frame_of({**FEATURES, "rows": [1, 1, 1, 1]}, b"1"),
-        struct.pack("<II", 4000, 0) + b"\x91" * 4000,
+        struct.pack("<IIQ", 4000, 0, 0) + b"\x91" * 4000,
     ],
 )
 def test_a_malformed_frame_is_a_channel_error(data: bytes) -> None:
@@ -262,7 +262,7 @@ def test_a_malformed_frame_is_a_channel_error(data: bytes) -> None:
 def test_lengths_are_refused_before_anything_is_allocated() -> None:
     decoder = small_decoder()
     with pytest.raises(ChannelError, match="beyond the limits"):
-        feed(decoder, struct.pack("<II", 16, 2**32 - 1))
+        feed(decoder, struct.pack("<IIQ", 16, 2**32 - 1, 0))
 
 
 def test_a_message_beyond_the_limits_is_not_encoded() -> None:
