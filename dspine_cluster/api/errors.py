@@ -143,7 +143,9 @@ def _describe_validation(error: RequestValidationError) -> ApiError:
         )
     # A union reports each of its branches: the deepest path belongs to the branch that fits best, and all that is
     # said there tells what the field accepts.
-    params = [_param(problem["loc"], error.body) for problem in problems]
+    params = [
+        _param(problem["loc"], error.body, is_missing=problem["type"] == "missing") for problem in problems
+    ]
     param = max(params, key=_depth)
     first = problems[params.index(param)]
     messages = dict.fromkeys(
@@ -162,15 +164,15 @@ def _depth(param: str) -> int:
     return param.count(".") + param.count("[")
 
 
-def _param(loc: Sequence[int | str], body: Any) -> str:
+def _param(loc: Sequence[int | str], body: Any, *, is_missing: bool) -> str:
     """The path of a field in the body, as `messages[0].content`. Names that pydantic adds for the branches of a
-    union are in `loc` but not in the body, and are left out; the last name may be a missing field."""
+    union are in `loc` but not in the body, and are left out; the last one of a missing field is its own."""
     path, value = "", body
     for position, key in enumerate(loc[1:], start=2):
         if isinstance(key, int) and isinstance(value, list):
             path += f"[{key}]"
             value = value[key] if key < len(value) else None
-        elif isinstance(value, dict) and (key in value or position == len(loc)):
+        elif isinstance(value, dict) and (key in value or (is_missing and position == len(loc))):
             path += f".{key}" if path else str(key)
             value = value.get(key)
     return path

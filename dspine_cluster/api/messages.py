@@ -44,16 +44,23 @@ def _template_message(message: ChatMessage, param: str) -> dict[str, Any]:
     return plain
 
 
-def _call(call: MessageToolCall, param: str) -> dict[str, Any]:
+def call_arguments(text: str, param: str) -> dict[str, Any]:
+    """The arguments of a call; some models write nothing where there are none.
+
+    Raises:
+        RequestError: `text`, the client's `param`, is something else.
+    """
     try:
-        arguments = from_json(call.function.arguments, allow_inf_nan=False)
+        arguments = from_json(text or "{}", allow_inf_nan=False)
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise RequestError(
-            f"{param}.function.arguments: must be the text of a JSON object.",
-            param=f"{param}.function.arguments",
-        )
+        raise RequestError(f"{param}: must be the text of a JSON object.", param=param)
+    return arguments
+
+
+def _call(call: MessageToolCall, param: str) -> dict[str, Any]:
+    arguments = call_arguments(call.function.arguments, f"{param}.function.arguments")
     plain = {"type": call.type, "function": {"name": call.function.name, "arguments": arguments}}
     return plain if call.id is None else {"id": call.id, **plain}
 

@@ -38,7 +38,7 @@ from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.sse import EventStream
 from dspine_cluster.api.strict_json import StrictJsonRoute
 from dspine_cluster.api.tokenize_routes import add_tokenize_routes
-from dspine_cluster.api.tools import offered_tools, parameter_types
+from dspine_cluster.api.tools import offered_tools, parameter_types, with_allowed_tools
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.observability.tracing import NO_TRACING, Tracing
@@ -124,7 +124,7 @@ def create_app(
     @app.post("/v1/chat/completions", response_model=ChatCompletion, responses=sse.DOCUMENTED)
     async def create_chat_completion(body: ChatCompletionRequest) -> Response:
         head = AnswerHead.new(model_name, "chatcmpl-")
-        chat = await start_chat(body, head)
+        chat = await start_chat(with_allowed_tools(body), head)
         options = AnswerOptions.of(body, tokenizer.token_bytes)
         if body.stream:
             return await EventStream.open(chat_events(head, chat, options), http.keep_alive_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 _MAX_LOGIT_BIAS = 1024
@@ -103,6 +103,35 @@ class FunctionChoice(RequestModel):
 class NamedToolChoice(RequestModel):
     type: Literal["function"]
     function: FunctionChoice
+
+
+class AllowedTools(RequestModel):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedToolChoice], Field(fail_fast=True)]
+
+
+class AllowedToolsChoice(RequestModel):
+    """Some of the tools."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+def type_tag(value: Any, default: str | None = None) -> str:
+    """Which model of a union `value` is for. What tells of errors leaves tags out, as they are no names of fields."""
+    kind = value.get("type", default) if isinstance(value, dict) else getattr(value, "type", default)
+    return f"type={kind}"
+
+
+ToolObject = Annotated[
+    Annotated[NamedToolChoice, Tag("type=function")]
+    | Annotated[AllowedToolsChoice, Tag("type=allowed_tools")],
+    Discriminator(
+        type_tag,
+        custom_error_type="unknown_choice",
+        custom_error_message="Input should be an object of type 'function' or 'allowed_tools'",
+    ),
+]
 
 
 class ChatTemplateKwargs(RequestModel):
@@ -210,7 +239,7 @@ class ChatCompletionRequest(GenerationOptions):
     chat_template_kwargs: ChatTemplateKwargs | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolObject | None = None
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: NumTopLogprobs | None = None

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from dspine_cluster.api.parameter_types import ParameterTypes
-from dspine_cluster.api.schema import ChatCompletionRequest, NamedToolChoice, Tool
+from dspine_cluster.api.schema import AllowedToolsChoice, ChatCompletionRequest, NamedToolChoice, Tool
 from dspine_cluster.errors import RequestError
+
+
+def with_allowed_tools(body: ChatCompletionRequest) -> ChatCompletionRequest:
+    """`body` as if it had the tools alone that its `tool_choice` allows, where it says so.
+
+    Raises:
+        RequestError: one of them is not there.
+    """
+    if not isinstance(body.tool_choice, AllowedToolsChoice):
+        return body
+    allowed = body.tool_choice.allowed_tools
+    tools = {tool.function.name: tool for tool in body.tools or []}
+    names = dict.fromkeys(choice.function.name for choice in allowed.tools)
+    for name in names:
+        _check_name(name, tools)
+    offered = [tool for name, tool in tools.items() if name in names]
+    return body.model_copy(update={"tools": offered, "tool_choice": allowed.mode})
 
 
 def offered_tools(body: ChatCompletionRequest) -> list[Tool]:
@@ -18,12 +35,15 @@ def offered_tools(body: ChatCompletionRequest) -> list[Tool]:
     """
     tools = body.tools or []
     if isinstance(body.tool_choice, NamedToolChoice):
-        name = body.tool_choice.function.name
-        if all(tool.function.name != name for tool in tools):
-            raise RequestError(f"tool_choice: there is no tool named {name!r}.", param="tool_choice")
+        _check_name(body.tool_choice.function.name, [tool.function.name for tool in tools])
     if body.tool_choice == "required" and not tools:
         raise RequestError("tool_choice: 'required' needs tools.", param="tool_choice")
     return [] if body.tool_choice == "none" else tools
+
+
+def _check_name(name: str, names: Container[str]) -> None:
+    if name not in names:
+        raise RequestError(f"tool_choice: there is no tool named {name[:200]!r}.", param="tool_choice")
 
 
 def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:

@@ -28,6 +28,11 @@ def test_arguments_of_calls_become_objects() -> None:
     assert message == {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
+def test_a_call_of_nothing_has_no_arguments() -> None:
+    [message] = messages(called(""))
+    assert message["tool_calls"][0]["function"]["arguments"] == {}
+
+
 def test_what_templates_may_use_is_kept() -> None:
     message = {"role": "tool", "content": "x", "name": "f", "tool_call_id": "1"}
     assert messages(message) == [message]
@@ -35,7 +40,7 @@ def test_what_templates_may_use_is_kept() -> None:
     assert messages(message) == [message]
 
 
-@pytest.mark.parametrize("arguments", ["", "[]", "{", "NaN", '{"a": NaN}'])
+@pytest.mark.parametrize("arguments", ["[]", "{", "NaN", '{"a": NaN}'])
 def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
     with pytest.raises(RequestError) as caught:
         messages({"role": "user", "content": "x"}, called(arguments))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dspine_cluster.api.schema import ChatCompletionRequest
-from dspine_cluster.api.tools import offered_tools, parameter_types, template_tools
+from dspine_cluster.api.tools import offered_tools, parameter_types, template_tools, with_allowed_tools
 from dspine_cluster.errors import RequestError
 
 
@@ -40,6 +40,13 @@ def test_a_call_is_forced_only_of_what_is_there(fields: dict[str, object], cause
     with pytest.raises(RequestError, match=cause) as caught:
         offered_tools(body({}, **fields))
     assert caught.value.param == "tool_choice"
+
+
+def test_of_allowed_tools_each_must_be_there() -> None:
+    names = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": names}}
+    with pytest.raises(RequestError, match="no tool named 'g'"):
+        with_allowed_tools(body({}, tool_choice=choice))
 
 
 def test_parameters_have_their_schema_s_types() -> None:

@@ -159,7 +159,9 @@ def _usage(usage: Usage, reasoning_tokens: int) -> ResponseUsage:
     details = total.completion_tokens_details
     return ResponseUsage(
         input_tokens=total.prompt_tokens,
-        input_tokens_details=InputTokensDetails(cached_tokens=total.prompt_tokens_details.cached_tokens),
+        input_tokens_details=InputTokensDetails(
+            cached_tokens=total.prompt_tokens_details.cached_tokens, cache_write_tokens=0
+        ),
         output_tokens=total.completion_tokens,
         output_tokens_details=OutputTokensDetails(
             reasoning_tokens=reasoning_tokens,

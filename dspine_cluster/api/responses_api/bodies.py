@@ -39,6 +39,8 @@ class OutputItem(BaseModel):
 
 class InputTokensDetails(BaseModel):
     cached_tokens: int
+    cache_write_tokens: Literal[0] = 0
+    """Every prompt is cached; nothing is charged for it."""
 
 
 class OutputTokensDetails(BaseModel):

@@ -30,8 +30,9 @@ def add_responses_route(
     @app.post("/v1/responses", response_model=ResponseBody, responses=sse.DOCUMENTED)
     async def create_response(body: ResponseRequest) -> Response:
         head = AnswerHead.new(model_name, "resp_")
+        asked = chat_of(body)
         try:
-            chat = await start_chat(chat_of(body), head)
+            chat = await start_chat(asked, head)
         except RequestError as error:
             raise renamed(error) from error
         if body.stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from dspine_cluster.api.schema import (
     ChatTemplateKwargs,
@@ -12,8 +12,13 @@ from dspine_cluster.api.schema import (
     NumTopLogprobs,
     RequestModel,
     SamplingOptions,
+    StructuredOutputs,
+    type_tag,
 )
 
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
+]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 LOGPROBS = "message.output_text.logprobs"
 Includable = Literal[
@@ -34,6 +39,7 @@ class Part(RequestModel):
 
     type: str
     text: str | None = None
+    refusal: str | None = None
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
 
@@ -78,7 +84,23 @@ class ReasoningItem(Item):
     content: Parts | None = None
 
 
-InputItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
+def _item_tag(item: Any) -> str:
+    """Messages need not say what they are."""
+    return type_tag(item, "message")
+
+
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("type=message")]
+    | Annotated[FunctionCall, Tag("type=function_call")]
+    | Annotated[FunctionCallOutput, Tag("type=function_call_output")]
+    | Annotated[ReasoningItem, Tag("type=reasoning")],
+    Discriminator(
+        _item_tag,
+        custom_error_type="unknown_item",
+        custom_error_message="Input should be a message or an item of type 'function_call', 'function_call_output' or "
+        "'reasoning', the only ones that this server takes",
+    ),
+]
 
 
 class ResponseTool(RequestModel):
@@ -95,6 +117,24 @@ class ResponseTool(RequestModel):
 class NamedTool(RequestModel):
     type: Literal["function"]
     name: str
+
+
+class AllowedTools(RequestModel):
+    """Some of the tools."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(fail_fast=True)]
+
+
+ToolObject = Annotated[
+    Annotated[NamedTool, Tag("type=function")] | Annotated[AllowedTools, Tag("type=allowed_tools")],
+    Discriminator(
+        type_tag,
+        custom_error_type="unknown_choice",
+        custom_error_message="Input should be an object of type 'function' or 'allowed_tools'",
+    ),
+]
 
 
 class ReasoningOptions(RequestModel):
@@ -131,9 +171,10 @@ class ResponseRequest(SamplingOptions):
     reasoning: ReasoningOptions | None = None
     text: TextOptions | None = None
     tools: Annotated[list[ResponseTool], Field(fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolObject | None = None
     parallel_tool_calls: bool | None = None
-    metadata: dict[str, str] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    metadata: Metadata | None = None
     """Comes back with the answer."""
     store: bool | None = None
     """Has no effect: nothing is stored, and the answer says so."""

@@ -9,28 +9,44 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from dspine_cluster.api.errors import describe
+from dspine_cluster.api.messages import call_arguments
 from dspine_cluster.api.responses_api.schema import (
     LOGPROBS,
+    AllowedTools,
     FunctionCall,
     FunctionCallOutput,
     InputItem,
     InputMessage,
+    NamedTool,
     Part,
     ReasoningItem,
     ResponseRequest,
     ResponseTool,
 )
 from dspine_cluster.api.schema import ChatCompletionRequest, SamplingOptions
+from dspine_cluster.api.tools import with_allowed_tools
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.errors import RequestError
 
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text"})
-_STATEFUL = {
+_UNSUPPORTED = {
     "background": "answers come while the client waits",
+    "context_management": "what does not fit is refused",
     "conversation": "nothing is stored; send earlier items in input",
+    "moderation": "nothing is moderated",
     "previous_response_id": "nothing is stored; send earlier items in input",
     "prompt": "nothing is stored; send instructions and input",
 }
+_MOVED = {
+    "logprobs": "include",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+}
+"""Fields of chats, and what they are called here."""
 _PARAMS = (
     ("messages", "input"),
     ("max_completion_tokens", "max_output_tokens"),
@@ -47,9 +63,14 @@ def chat_of(body: ResponseRequest) -> ChatCompletionRequest:
         RequestError: `body` asks for what this server does not do, or is no chat.
     """
     extra = body.model_extra or {}
-    for name, reason in _STATEFUL.items():
+    for name, reason in _UNSUPPORTED.items():
         if extra.get(name):
             raise _unsupported(name, f"{reason}.")
+    for name, other in _MOVED.items():
+        if extra.get(name) is not None:
+            raise _unsupported(name, f"/v1/responses has {other} instead.")
+    if extra.get("n") not in (None, 1):
+        raise _unsupported("n", "a response is one answer.")
     if body.top_logprobs and not body.wants_logprobs:
         raise RequestError(f"top_logprobs: needs include to have {LOGPROBS!r}.", param="top_logprobs")
     check_extra_fields(body)
@@ -63,16 +84,18 @@ def chat_of(body: ResponseRequest) -> ChatCompletionRequest:
         "max_completion_tokens": body.max_output_tokens,
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         "response_format": _response_format(body),
+        "structured_outputs": body.structured_outputs,
         "chat_template_kwargs": body.chat_template_kwargs,
         "logprobs": body.wants_logprobs,
         "top_logprobs": body.top_logprobs if body.wants_logprobs else None,
     }
     try:
-        return ChatCompletionRequest.model_validate(fields)
+        chat = ChatCompletionRequest.model_validate(fields)
     except ValidationError as error:
         problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
         told = describe(RequestValidationError(problems, body=fields))
         raise renamed(RequestError(told.message, param=told.param, code=told.code)) from error
+    return with_allowed_tools(chat)
 
 
 def renamed(error: RequestError) -> RequestError:
@@ -146,6 +169,7 @@ def _add(answer: dict[str, Any], item: InputItem, param: str) -> None:
         reasoning = _text(item.content or item.summary or "", f"{param}.content")
         answer["reasoning_content"] = answer.get("reasoning_content", "") + reasoning
     elif isinstance(item, FunctionCall):
+        call_arguments(item.arguments, f"{param}.arguments")
         function = {"name": item.name, "arguments": item.arguments}
         answer.setdefault("tool_calls", []).append(
             {"id": item.call_id, "type": "function", "function": function}
@@ -162,7 +186,13 @@ def _text(content: str | Sequence[Part], param: str) -> str:
                 param=f"{param}[{index}]",
                 code="unsupported_content",
             )
-    return "".join(part.text or "" for part in content)
+        if part.text is None and part.refusal is None:
+            raise RequestError(
+                f"{param}[{index}].text is missing.",
+                param=f"{param}[{index}].text",
+                code="missing_required_parameter",
+            )
+    return "".join(part.text or part.refusal or "" for part in content)
 
 
 def _tool(tool: ResponseTool) -> dict[str, Any]:
@@ -173,6 +203,13 @@ def _tool_choice(body: ResponseRequest) -> Any:
     choice = body.tool_choice
     if choice is None or isinstance(choice, str):
         return choice
+    if isinstance(choice, AllowedTools):
+        allowed = {"mode": choice.mode, "tools": [_named(tool) for tool in choice.tools]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+    return _named(choice)
+
+
+def _named(choice: NamedTool) -> dict[str, Any]:
     return {"type": "function", "function": {"name": choice.name}}
 
 
@@ -181,6 +218,9 @@ def _response_format(body: ResponseRequest) -> dict[str, Any] | None:
         return None
     fields = body.text.format.model_dump(exclude_none=True, by_alias=True)
     kind = fields.pop("type")
+    if kind == "json_schema" and "schema" not in fields:
+        param = "text.format.schema"
+        raise RequestError(f"{param} is missing.", param=param, code="missing_required_parameter")
     return {"type": kind, kind: fields} if kind == "json_schema" else {"type": kind}
 
 

@@ -32,7 +32,10 @@ TOOL: Any = {
 
 @pytest.fixture(scope="module")
 def client(url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+    """Raises where an answer has not exactly the published shape."""
+    with openai.OpenAI(
+        base_url=url, api_key="none", max_retries=0, timeout=60, _strict_response_validation=True
+    ) as client:
         yield client
 
 

@@ -16,6 +16,8 @@ from tests.api.fakes import TOOLS_TEMPLATE, FakeGenerator
 
 Serve = Callable[..., Api]
 TOOL: Any = {"type": "function", "name": "find", "parameters": {"type": "object"}, "strict": False}
+CALL = {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "found"}
 ANSWER = f"<think>\nA question.\n</think>\n\nI look.\n{JSON_CALL}"
 
 
@@ -104,8 +106,38 @@ def test_events_are_sent_under_their_names(api: Api) -> None:
     [
         ({"input": "x" * 600}, "input"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+        ({"input": ["Hello"]}, "input[0]"),
+        ({"input": [{"content": "Hello"}]}, "input[0].role"),
+        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input[0].arguments"),
+        ({"input": [{**CALL, "arguments": "[1]"}]}, "input[0].arguments"),
+        ({"input": [{**RESULT, "output": {"a": 1}}]}, "input[0].output"),
+        ({"instructions": ["Be brief."]}, "instructions"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"moderation": {"model": "m"}}, "moderation"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"n": 2}, "n"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
+        ({"truncation": "some"}, "truncation"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+        ({"include": ["everything"]}, "include[0]"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"include": ["message.output_text.logprobs"], "top_logprobs": 21}, "top_logprobs"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"not": {}}}}}, "text.format.schema"),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "find"}}}, "tool_choice.name"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]}},
+            "tool_choice.tools[0].type",
+        ),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools[0].name"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": "hot"}, "temperature"),

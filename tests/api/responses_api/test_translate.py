@@ -75,6 +75,16 @@ def test_what_the_assistant_did_in_one_turn_is_one_message() -> None:
     ]
 
 
+def test_what_the_assistant_refused_is_its_text() -> None:
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    assert messages(input=[refusal]) == [{"role": "assistant", "content": "No."}]
+
+
+def test_hundreds_of_items_stay_in_order() -> None:
+    items = [{"role": ("user", "assistant")[number % 2], "content": str(number)} for number in range(301)]
+    assert [message["content"] for message in messages(input=items)] == [str(number) for number in range(301)]
+
+
 def test_two_answers_side_by_side_stay_two() -> None:
     items = [{"role": "assistant", "content": "One."}, {"role": "assistant", "content": "Two."}]
     assert [message["content"] for message in messages(input=items)] == ["One.", "Two."]
@@ -119,6 +129,23 @@ def test_log_probabilities_are_asked_for_by_include(num_top: int | None) -> None
     chat = chat_of(request(include=["message.output_text.logprobs"], top_logprobs=num_top))
     assert chat.num_top_logprobs == (num_top or 0)
     assert chat_of(request(include=[])).num_top_logprobs is None
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_only_allowed_tools_are_offered(mode: str) -> None:
+    tools = [{"type": "function", "name": name} for name in ("find", "stop", "go")]
+    allowed = [{"type": "function", "name": name} for name in ("go", "find")]
+    chat = chat_of(
+        request(tools=tools, tool_choice={"type": "allowed_tools", "mode": mode, "tools": allowed})
+    )
+    assert [tool.function.name for tool in chat.tools or []] == ["find", "go"]
+    assert chat.tool_choice == mode
+
+
+def test_structured_outputs_reach_the_chat() -> None:
+    chat = chat_of(request(structured_outputs={"choice": ["yes", "no"]}))
+    assert chat.structured_outputs is not None
+    assert chat.structured_outputs.given == {"choice": ["yes", "no"]}
 
 
 def test_a_format_is_a_chat_s_response_format() -> None:
