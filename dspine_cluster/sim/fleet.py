@@ -149,6 +149,8 @@ class SimulatedFleet:
     def _follow(self) -> None:
         events: list[ClusterEvent] = []
         for name, server in self._servers.items():
+            if not server.replica.has_news:
+                continue
             added, removed = server.replica.take_keys()
             load, admitted = server.replica.load(), server.replica.take_admitted()
             if not added and not removed and not admitted and load == server.last_load:

@@ -87,6 +87,11 @@ class FluidVerifier:
         self._advanced_at_s = simulation.now_s
         self._version = 0
         self._admitted: list[str] = []
+        self._has_news = True
+
+    @property
+    def has_news(self) -> bool:
+        return self._has_news or bool(self._prefill)
 
     @property
     def num_requests(self) -> int:
@@ -115,6 +120,7 @@ class FluidVerifier:
         return self._store.take_events()
 
     def take_admitted(self) -> list[str]:
+        self._has_news = False
         admitted, self._admitted = self._admitted, []
         return admitted
 
@@ -233,6 +239,7 @@ class FluidVerifier:
     def _continue(self) -> None:
         """Work out how fast everything goes from now on, and when that changes."""
         self._version += 1
+        self._has_news = True
         counts = tuple(map(len, self._decoding))
         num_decoding = sum(counts)
         if not num_decoding and not self._prefill:

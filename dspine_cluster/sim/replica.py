@@ -57,6 +57,11 @@ class Replica(Protocol):
         """Take a request in."""
         ...
 
+    @property
+    def has_news(self) -> bool:
+        """Whether load, keys or admitted requests may have changed since the latter were last taken."""
+        ...
+
     def load(self) -> ReplicaLoad:
         """How busy it is now."""
         ...

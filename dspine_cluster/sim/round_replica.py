@@ -107,6 +107,10 @@ class RoundVerifier:
         output = work.talk.text_ids(len(prompt), len(prompt) + work.output_tokens)
         self._verifier.submit(Job(work.uid, request, output, on_first, on_end))
 
+    @property
+    def has_news(self) -> bool:
+        return True
+
     def load(self) -> ReplicaLoad:
         return self._verifier.load()
 

@@ -60,6 +60,15 @@ class RoundTable:
         committed = sum(n * a for n, a in zip(counts, with_drafts.committed, strict=True))
         return committed / with_drafts.seconds / (sum(counts) / plain.seconds)
 
+    def largest_batch(self, kind: int, inter_token_s: float, limit: int) -> int:
+        """Requests of one kind whose tokens come often enough, with drafts and without prompts; at least one."""
+
+        def token_s(count: int) -> float:
+            there = self.round(tuple(count * (k == kind) for k in range(len(self._acceptances))), 0)
+            return there.seconds / there.committed[kind]
+
+        return max((n for n in range(1, limit + 1) if token_s(n) <= inter_token_s), default=1)
+
     def _curve(self, counts: tuple[int, ...], has_drafter: bool) -> tuple[float, RoundCurve]:
         """The acceptance length of such a batch, and how long it takes batches of the same mixture, by their size, to
         commit as much for each request: where more requests are verified less of, that takes more than one round."""

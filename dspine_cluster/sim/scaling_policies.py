@@ -82,7 +82,7 @@ class ServeDefault:
         if direction and now_s - self._wanted_since_s >= delay_s:
             current, self._direction = wanted, 0
         return Numbers(
-            current, _ratio(current, settings.drafters_per_verifier), f"{ongoing:.1f} ongoing requests"
+            current, replicas_at_ratio(current, settings.drafters_per_verifier), f"{ongoing:.1f} ongoing requests"
         )
 
 
@@ -94,8 +94,9 @@ class FixedNumbers:
     drafters_per_verifier: float
 
     def decide(self, observation: Observation, num_requests: int) -> Numbers:
-        return Numbers(self.verifiers, _ratio(self.verifiers, self.drafters_per_verifier), "fixed")
+        return Numbers(self.verifiers, replicas_at_ratio(self.verifiers, self.drafters_per_verifier), "fixed")
 
 
-def _ratio(verifiers: int, drafters_per_verifier: float) -> int:
+def replicas_at_ratio(verifiers: int, drafters_per_verifier: float) -> int:
+    """Drafters for so many verifiers."""
     return ceil(verifiers * drafters_per_verifier - 1e-9)
