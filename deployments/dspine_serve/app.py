@@ -94,6 +94,7 @@ def build_with(verifier_class: type, args: AppArgs) -> Application:
         engine=args.engine,
         http=args.http,
         tracing=args.tracing,
+        placement=args.placement,
         max_body_bytes=args.ingresses.max_body_bytes,
         max_choices=args.ingresses.max_choices,
         is_autoscaled=args.verifiers.autoscaled or args.drafters.autoscaled,

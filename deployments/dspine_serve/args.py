@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, TracingConfig
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
+from dspine_cluster.core.placement_score import PlacementConfig
 
 MAX_ONGOING_REQUESTS = 256
 """Calls that a replica takes at a time."""
@@ -110,6 +111,7 @@ class AppArgs(_Args):
     ingresses: IngressArgs = IngressArgs()
     verifiers: VerifierArgs = VerifierArgs()
     drafters: DrafterArgs = DrafterArgs()
+    placement: PlacementConfig = PlacementConfig()
     autoscaling: AutoscalingConfig = AutoscalingConfig()
 
     @model_validator(mode="after")

@@ -22,6 +22,8 @@ from dspine_cluster.api.status_routes import add_status_routes
 from dspine_cluster.config import EngineConfig, ModelSource, TracingConfig
 from dspine_cluster.core.cluster_records import ClusterUpdates
 from dspine_cluster.core.cluster_status import ClusterStatus, StatusBoard
+from dspine_cluster.core.placement import Placer
+from dspine_cluster.core.placement_score import PlacementConfig
 from dspine_cluster.identity import fingerprints_of, make_hello
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.folder import CONFIG_FILE, read_json
@@ -47,6 +49,7 @@ class IngressConfig:
     """The verifiers'."""
     http: HttpConfig
     tracing: TracingConfig
+    placement: PlacementConfig
     max_body_bytes: int
     max_choices: int
     is_autoscaled: bool = False
@@ -77,7 +80,7 @@ class Ingress:
         del drafter
         log_like_serve()
         folder = locate_model(config.target)
-        self._placing = Placing(report_dead=directory.remove.remote)
+        self._placing = Placing(directory.remove.remote, Placer(config.placement))
         self._board = StatusBoard()
         loop = asyncio.get_running_loop()
         self._admission = Admission(config.http.max_open_requests, config.http.max_waiting_tokens)

@@ -25,6 +25,10 @@ _UNITS = {
     "failures": "rounds",
     "spans": "spans",
     "factor": "times",
+    "weight": "times",
+    "pressure": "times",
+    "candidates": "verifiers",
+    "loaded": "verifiers",
     "fraction": "share",
     "replicas": "replicas",
     "parallel": "ranks",
@@ -100,6 +104,8 @@ def _settings(
 def _unit(name: str, field: Mapping[str, Any]) -> str:
     kinds = {kind.get("type") for kind in field.get("anyOf", [field])}
     words = name.removesuffix("_per_step").split("_")
+    if words[-2:] == ["per", "s"]:
+        return f"{words[-3]}/s"
     return _UNITS.get(words[-1], "") if kinds & _NUMBERS else ""
 
 

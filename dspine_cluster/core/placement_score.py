@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar
 
 from dspine_cluster.core.cluster_records import ReplicaLoad
+from dspine_cluster.errors import ConfigError
+
+_STRICT: Mapping[str, Any] = {"extra": "forbid", "use_attribute_docstrings": True}
+"""For whoever parses them: as all configuration, see `dspine_cluster.config`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementConfig:
     """Weights of the score. The defaults suit a 27 B target on one large GPU; measured rates replace the first."""
+
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = _STRICT
 
     prefill_tokens_per_s: float = 10_000.0
     """Of a replica that has not measured its own."""
@@ -17,7 +26,8 @@ class PlacementConfig:
     """A second of prefill that a cached prefix would have saved counts this often: it delays the rounds of others, too,
     and the copy takes cache from them."""
     request_s: float = 0.01
-    """What each request that a verifier already has adds: its rounds and its part of the memory."""
+    """What each request that a verifier already has adds: its rounds and its part of the memory. Answers of a thousand
+    tokens and more want ten times as much: else a long prefix that is cached outweighs dozens of requests."""
     reuse_s: float = 30.0
     """After how long what is cached is typically used again; a cache that keeps it for less is under pressure."""
     max_pressure: float = 4.0
@@ -34,6 +44,23 @@ class PlacementConfig:
     """Verifiers with a cached prefix that are looked at, longest prefix first."""
     num_least_loaded: int = 4
     """Verifiers that are looked at whatever they have cached."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.prefill_tokens_per_s < inf or not 0 < self.reuse_s < inf:
+            raise ConfigError("prefill_tokens_per_s and reuse_s must be positive and finite")
+        if self.max_candidates < 0 or self.num_least_loaded < 1:
+            raise ConfigError("max_candidates must not be negative, and num_least_loaded be at least 1")
+        for name in (
+            "miss_weight",
+            "request_s",
+            "max_pressure",
+            "draft_miss_ratio",
+            "draft_request_s",
+            "remote_drafter_s",
+            "tie_s",
+        ):
+            if not 0 <= getattr(self, name) < inf:
+                raise ConfigError(f"{name} must be finite and not negative")
 
 
 def prefill_rate(load: ReplicaLoad, config: PlacementConfig) -> float:

@@ -82,7 +82,9 @@ class ServeDefault:
         if direction and now_s - self._wanted_since_s >= delay_s:
             current, self._direction = wanted, 0
         return Numbers(
-            current, replicas_at_ratio(current, settings.drafters_per_verifier), f"{ongoing:.1f} ongoing requests"
+            current,
+            replicas_at_ratio(current, settings.drafters_per_verifier),
+            f"{ongoing:.1f} ongoing requests",
         )
 
 

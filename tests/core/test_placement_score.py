@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.placement_score import PlacementConfig, miss_token_s, standing_cost_s
+from dspine_cluster.errors import ConfigError
 
 CONFIG = PlacementConfig()
 loads = st.builds(
@@ -15,6 +19,19 @@ loads = st.builds(
     prefill_tokens_per_s=st.sampled_from((0.0, 5_000.0, 20_000.0)),
     cache_lifetime_s=st.floats(1.0, 1000.0),
 )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"prefill_tokens_per_s": 0.0}, "prefill_tokens_per_s"),
+        ({"request_s": -0.1}, "request_s"),
+        ({"num_least_loaded": 0}, "num_least_loaded"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PlacementConfig(**values)
 
 
 @given(loads, st.integers(0, 10_000), st.integers(1, 100))

@@ -61,6 +61,11 @@ def test_serve_can_see_how_to_validate_the_arguments() -> None:
     assert inspect.signature(build).parameters["args"].annotation is AppArgs
 
 
+def test_placement_goes_by_the_settings() -> None:
+    ingress = build(AppArgs.model_validate({"placement": {"request_s": 0.1}}))._bound_deployment
+    assert ingress.init_args[0].placement.request_s == 0.1
+
+
 def test_queues_are_bounded_and_a_full_one_tells_to_come_back() -> None:
     ingress = build(AppArgs())._bound_deployment
     verifier = ingress.init_args[2]._bound_deployment

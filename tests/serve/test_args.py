@@ -44,6 +44,7 @@ def test_the_embedded_default_fits_on_one_core() -> None:
         {"targett": "miniature"},
         {"verifiers": {"replicas": 2}},
         {"engine": {"max_len": 5}},
+        {"placement": {"requests_s": 0.1}},
         {"target": {"name": "x", "rev": "y"}},
         {"verifiers": {"num_replicas": 0}},
         {"secret": "short"},

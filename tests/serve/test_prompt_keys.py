@@ -16,6 +16,7 @@ from dspine_cluster.config import (
 )
 from dspine_cluster.core.cluster_records import NO_DRAFTER, Fingerprints
 from dspine_cluster.core.page_hash import draft_root, page_keys, verifier_root
+from dspine_cluster.core.placement_score import PlacementConfig
 from dspine_cluster.drafter.service import DrafterService
 from dspine_cluster.sources import locate_model
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
@@ -107,6 +108,7 @@ async def test_an_ingress_has_the_keys_that_its_replicas_report(
         ENGINE,
         HttpConfig(),
         TracingConfig(),
+        PlacementConfig(),
         1024,
         1,
     )
