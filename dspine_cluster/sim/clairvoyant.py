@@ -23,7 +23,7 @@ class Clairvoyant:
     ) -> None:
         """`load` are the verifiers that each second of the scenario would keep busy, as `known_load` tells."""
         ahead = ceil(start_s) + 1
-        padded = [*load, *load[-1:] * ahead]
+        padded = list(load) + [load[-1]] * ahead
         self._needed = [max(1, ceil(max(padded[i : i + ahead]) / utilisation)) for i in range(len(load))]
         self._drafters_per_verifier = drafters_per_verifier
 
