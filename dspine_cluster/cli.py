@@ -122,6 +122,9 @@ def simulate(
         bool, typer.Option("--check-fidelity", help="Only say how far `fluid` is from `round`.")
     ] = False,
     alone: Annotated[bool, typer.Option("--alone", help="No rivals, and the settings as they are.")] = False,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Also what is needed by who knows beforehand what comes.")
+    ] = False,
 ) -> None:
     """Serve SCENARIO with a simulated fleet: autoscaling against Serve's default policy and fixed numbers."""
     from dspine_cluster.sim.comparison import MAX_DIFFERENCE, as_json, compare, differences
@@ -139,7 +142,13 @@ def simulate(
         raise typer.Exit(0 if max(map(abs, worst.values())) <= MAX_DIFFERENCE else 1)
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
-        judged = compare(parsed, kind, alone, lambda text: bar.update(task, description=text))
+        judged = compare(
+            parsed,
+            kind,
+            lambda text: bar.update(task, description=text),
+            is_alone=alone,
+            has_bound=bound,
+        )
     print_comparison(console, parsed, judged)
     write_report(as_json(parsed, kind, judged), json_file)
     if picture is not None:

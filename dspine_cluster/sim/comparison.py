@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
+from dspine_cluster.sim.clairvoyant import Clairvoyant, known_load
 from dspine_cluster.sim.fleet_report import FleetReport
 from dspine_cluster.sim.fleet_runs import Fidelity, fidelity_differences, make_table, run_fleet
 from dspine_cluster.sim.scaling_policies import (
@@ -24,7 +25,12 @@ MAX_GPU_HOURS_RATIO = 0.9
 """Of the cheapest rival's that meets the objective, which the real autoscaling is to stay within."""
 MAX_DIFFERENCE = 0.05
 """Of what fluid runs tell, from what single rounds do."""
+CLAIRVOYANT = "clairvoyant"
+"""The policy that knows who comes: no rival, but a bound."""
+_CLAIRVOYANT_CHOICES = {"utilisation": (0.75, 0.65, 0.7, 0.8, 0.85), "drafters_per_verifier": (0.15,)}
 Values = dict[str, float]
+Make = Callable[[Values, int], ScalingPolicy]
+"""(parameters, seed)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +51,26 @@ def differences(scenario: Scenario) -> dict[str, float]:
 
 
 def compare(
-    scenario: Scenario, fidelity: Fidelity, is_alone: bool, progress: Callable[[str], None]
+    scenario: Scenario,
+    fidelity: Fidelity,
+    progress: Callable[[str], None],
+    *,
+    is_alone: bool = False,
+    has_bound: bool = False,
 ) -> list[Judged]:
-    """The real autoscaling first. Parameters are chosen by fluid runs, whatever the fidelity of the rest."""
+    """The real autoscaling first; with `is_alone` no rivals and the settings as they are, with `has_bound` the policy
+    that knows who comes last. Parameters are chosen by fluid runs, whatever the fidelity of the rest."""
     table = make_table(scenario)
 
-    def run(
-        make: Callable[[Values], ScalingPolicy], values: Values, fidelity: Fidelity, seed: int
-    ) -> FleetReport:
-        return run_fleet(scenario, make(values), fidelity, seed, table)
+    def run(make: Make, values: Values, fidelity: Fidelity, seed: int) -> FleetReport:
+        return run_fleet(scenario, make(values, seed), fidelity, seed, table)
 
-    def judge(name: str, make: Callable[[Values], ScalingPolicy], values: Values) -> Judged:
+    def judge(name: str, make: Make, values: Values) -> Judged:
         progress(f"{name}: held-out seeds")
         reports = [run(make, values, fidelity, seed) for seed in scenario.held_out_seeds]
         return Judged(name, values, pool([score(scenario, report) for report in reports]), reports[0])
 
-    def best(
-        name: str, make: Callable[[Values], ScalingPolicy], choices: Mapping[str, Sequence[float]]
-    ) -> Values:
+    def best(name: str, make: Make, choices: Mapping[str, Sequence[float]]) -> Values:
         def cost(values: Values) -> tuple[bool, float]:
             progress(f"{name}: {', '.join(f'{n} {v:g}' for n, v in values.items())}")
             scores = [score(scenario, run(make, values, "fluid", seed)) for seed in scenario.sweep_seeds]
@@ -71,18 +79,28 @@ def compare(
 
         return sweep(choices, cost)
 
-    if is_alone:
-        return [judge("dspine", lambda _: ByAcceptance(own_config(scenario)), {})]
-    policies: list[tuple[str, Callable[[Values], ScalingPolicy], dict[str, Sequence[float]]]] = [
-        ("dspine", lambda values: ByAcceptance(own_config(scenario, values)), asdict(scenario.own)),
-        (
-            "serve",
-            lambda values: ServeDefault(_serve_settings(scenario, values)),
-            asdict(scenario.serve_rival),
-        ),
-        ("fixed", _fixed, asdict(scenario.fixed_rival)),
-    ]
-    return [judge(name, make, best(name, make, choices)) for name, make, choices in policies]
+    @cache
+    def load(seed: int) -> list[float]:
+        return known_load(scenario, seed, table)
+
+    def clairvoyant(values: Values, seed: int) -> ScalingPolicy:
+        return Clairvoyant(load(seed), scenario.losses, scenario.replicas.verifier_start_s, **values)
+
+    judged = [judge("dspine", lambda *_: ByAcceptance(own_config(scenario)), {})] if is_alone else []
+    policies: list[tuple[str, Make, Mapping[str, Sequence[float]]]] = []
+    if not is_alone:
+        policies += [
+            ("dspine", lambda values, _: ByAcceptance(own_config(scenario, values)), asdict(scenario.own)),
+            (
+                "serve",
+                lambda values, _: ServeDefault(_serve_settings(scenario, values)),
+                asdict(scenario.serve_rival),
+            ),
+            ("fixed", _fixed, asdict(scenario.fixed_rival)),
+        ]
+    if has_bound:
+        policies.append((CLAIRVOYANT, clairvoyant, _CLAIRVOYANT_CHOICES))
+    return judged + [judge(name, make, best(name, make, choices)) for name, make, choices in policies]
 
 
 def own_config(scenario: Scenario, values: Values | None = None) -> AutoscalingConfig:
@@ -101,6 +119,7 @@ def own_config(scenario: Scenario, values: Values | None = None) -> AutoscalingC
         drafters=replace(config.drafters, down_hold_s=hold_s),
         verifier_utilisation=values["verifier_utilisation"],
         drafter_busy_ratio=values["drafter_busy_ratio"],
+        smoothing_s=values["smoothing_s"],
     )
 
 
@@ -124,7 +143,7 @@ def sweep(choices: Mapping[str, Sequence[float]], cost: Callable[[Values], tuple
 
 def verdict(scenario: Scenario, judged: Sequence[Judged]) -> str:
     """Whether the real autoscaling does what it is for, in words with figures."""
-    ours, rivals = judged[0].score, judged[1:]
+    ours, rivals = judged[0].score, [rival for rival in judged[1:] if rival.name != CLAIRVOYANT]
     met = scenario.objective.met_ratio
     good = [rival for rival in rivals if rival.score.objective_met_ratio >= met]
     head = f"dspine meets the objective for {100 * ours.objective_met_ratio:.2f} % of requests"
@@ -163,7 +182,7 @@ def as_json(scenario: Scenario, fidelity: Fidelity, judged: Sequence[Judged]) ->
     }
 
 
-def _fixed(values: Values) -> ScalingPolicy:
+def _fixed(values: Values, seed: int) -> ScalingPolicy:
     return FixedNumbers(int(values["verifiers"]), values["drafters_per_verifier"])
 
 

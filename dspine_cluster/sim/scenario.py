@@ -137,10 +137,11 @@ class OwnChoices:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    verifier_utilisation: tuple[float, ...] = (0.9, 0.8, 0.7)
-    drafter_busy_ratio: tuple[float, ...] = (0.75, 0.6)
+    verifier_utilisation: tuple[float, ...] = (0.9, 0.85, 0.95)
+    drafter_busy_ratio: tuple[float, ...] = (0.9,)
     down_hold_s: tuple[float, ...] = (20, 60)
     """Of verifiers and drafters."""
+    smoothing_s: tuple[float, ...] = (25, 12)
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,9 @@ class ServeRival:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     target_ongoing_requests: tuple[float, ...] = (22, 26, 24, 20, 16)
-    drafters_per_verifier: tuple[float, ...] = (0.15, 0.25)
+    drafters_per_verifier: tuple[float, ...] = (0.15,)
     downscale_delay_s: tuple[float, ...] = (20, 60)
-    upscale_delay_s: tuple[float, ...] = (0, 10)
+    upscale_delay_s: tuple[float, ...] = (0,)
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class FixedRival:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     verifiers: tuple[int, ...] = (6, 2, 3, 4, 5, 7, 8, 9)
-    drafters_per_verifier: tuple[float, ...] = (0.15, 0.25)
+    drafters_per_verifier: tuple[float, ...] = (0.15,)
 
 
 @dataclass(frozen=True)

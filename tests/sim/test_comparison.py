@@ -19,7 +19,7 @@ def scenario(make_scenario: Any) -> Scenario:
     base: Scenario = make_scenario(duration_s=20.0)
     return replace(
         base,
-        own=OwnChoices((0.9,), (0.6,), (20,)),
+        own=OwnChoices((0.9,), (0.6,), (20,), (12,)),
         serve_rival=ServeRival((16, 8), (0.5,), (60,), (10,)),
         fixed_rival=FixedRival((2, 1), (0.5,)),
     )
@@ -29,9 +29,11 @@ def test_the_real_autoscaling_plans_for_the_scenarios_objective_and_start_up_tim
     config = own_config(scenario)
     assert (config.inter_token_s, config.lead_s) == (0.012, 20.0)
     chosen = own_config(
-        scenario, {"verifier_utilisation": 0.5, "drafter_busy_ratio": 0.4, "down_hold_s": 7.0}
+        scenario,
+        {"verifier_utilisation": 0.5, "drafter_busy_ratio": 0.4, "down_hold_s": 7.0, "smoothing_s": 9.0},
     )
     assert (chosen.verifier_utilisation, chosen.drafter_busy_ratio, chosen.inter_token_s) == (0.5, 0.4, 0.012)
+    assert chosen.smoothing_s == 9.0
     assert chosen.verifiers.down_hold_s == chosen.drafters.down_hold_s == 7.0
 
 
@@ -48,8 +50,8 @@ def test_a_sweep_finds_the_least_of_each_parameter_in_turn() -> None:
 
 def test_all_are_judged_by_seeds_that_nothing_was_chosen_by(scenario: Scenario, tmp_path: Path) -> None:
     steps: list[str] = []
-    judged = compare(scenario, "fluid", False, steps.append)
-    assert [item.name for item in judged] == ["dspine", "serve", "fixed"]
+    judged = compare(scenario, "fluid", steps.append, has_bound=True)
+    assert [item.name for item in judged] == ["dspine", "serve", "fixed", "clairvoyant"]
     assert judged[2].parameters == {"verifiers": 1, "drafters_per_verifier": 0.5}
     assert "serve: held-out seeds" in steps
     written = json.loads(json.dumps(as_json(scenario, "fluid", judged)))
@@ -64,7 +66,7 @@ def test_all_are_judged_by_seeds_that_nothing_was_chosen_by(scenario: Scenario, 
 
 
 def test_the_verdict_says_what_does_not_hold(scenario: Scenario) -> None:
-    (own,) = compare(scenario, "fluid", True, lambda _: None)
+    (own,) = compare(scenario, "fluid", lambda _: None, is_alone=True)
 
     def judged(name: str, met: float, hours: float) -> Judged:
         return replace(own, name=name, score=replace(own.score, objective_met_ratio=met, gpu_hours=hours))
@@ -78,3 +80,5 @@ def test_the_verdict_says_what_does_not_hold(scenario: Scenario) -> None:
     assert verdict(scenario, [poor, *rivals]).startswith("NOT MET")
     assert "NOT SHOWN" in verdict(scenario, [good, judged("serve", 1.0, 1.1)])
     assert "no rival meets it" in verdict(scenario, [good, judged("serve", 0.9, 1.1)])
+    cheaper = judged("clairvoyant", 1.0, 0.5)
+    assert verdict(scenario, [good, *rivals, cheaper]) == verdict(scenario, [good, *rivals])
