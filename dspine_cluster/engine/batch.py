@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,7 @@ MIN_ROWS = 4
 """Matrix products of fewer rows may differ from larger ones in the last bits, so packed rows are padded to this."""
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(NamedTuple):
     """Consecutive tokens of one request in a pass."""
 
     tokens: Sequence[int]
@@ -46,20 +44,20 @@ class PackedRows:
 
     def __init__(self, segments: Sequence[Segment], page_table: PageTable | None = None) -> None:
         """With `page_table`, in which the requests' rows are up to date, pages need not be gathered."""
-        self.lengths = [len(segment.tokens) for segment in segments]
-        self.starts = [segment.start for segment in segments]
-        self.state_slots = [segment.state_slot for segment in segments]
+        self._tokens, starts, pages, state_slots = zip(*segments, strict=True)
+        self.lengths = list(map(len, self._tokens))
+        self.starts = list(starts)
+        self.state_slots = list(state_slots)
         self.columns = np.array((self.lengths, self.starts, self.state_slots), np.int64)
         """[3, num_segments]: the three lists."""
         if page_table is None:
-            self._page_rows = _page_rows([segment.pages for segment in segments])
+            self._page_rows = _page_rows(pages)
             self._row_numbers = np.arange(len(segments))
         else:
             self._page_rows, self._row_numbers = page_table.rows, self.columns[2]
         self.num_rows = sum(self.lengths)
         self.num_pages = num_pages_for(int((self.columns[0] + self.columns[1]).max()))
         """That the longest of the requests needs."""
-        self._segments = segments
 
     @property
     def page_table(self) -> npt.NDArray[np.int32]:
@@ -74,7 +72,7 @@ class PackedRows:
     ) -> None:
         """Write each row's token, position and slot (page * 16 + offset): `[num_rows]` each."""
         lengths, starts, _ = self.columns
-        tokens[:] = list(chain.from_iterable([segment.tokens for segment in self._segments]))
+        tokens[:] = list(chain.from_iterable(self._tokens))
         positions[:], slots[:] = pool_slots(self._page_rows, self._row_numbers, starts, lengths)
 
 

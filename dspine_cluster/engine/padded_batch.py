@@ -47,6 +47,8 @@ class PaddedBatch:
         self.tokens = fields["tokens"]  # int64 [num_tokens]; `positions` alike
         self.positions = fields["positions"]
         self.feature_rows = fields["feature_rows"]  # int64 [num_tokens]; padding: the row after the last
+        self._num_rows, self._num_requests = bucket.num_tokens, bucket.num_requests
+        """Up to these there may be something of the pass before; beyond, fields are padded."""
         self._is_recordable = uses_triton(kv_pool.keys)
         self._group: _Group | None = None
         if self._is_recordable:
@@ -61,15 +63,18 @@ class PaddedBatch:
             blocks.fill(host["tokens"][:num_rows], host["positions"][:num_rows], host["slots"][:num_rows])
             host["feature_rows"][:num_rows] = host["slots"][:num_rows]
             self._fill_requests(blocks)
-        for name, padding in (
-            ("tokens", 0),
-            ("positions", 0),
-            ("slots", _NOWHERE),
-            ("feature_rows", self._num_slots),
-        ):
-            host[name][num_rows:] = padding
-        for name in ("first_positions", "state_slots", "num_pending"):
-            host[name][num_requests:] = 0
+        if num_rows < self._num_rows:
+            for name, padding in (
+                ("tokens", 0),
+                ("positions", 0),
+                ("slots", _NOWHERE),
+                ("feature_rows", self._num_slots),
+            ):
+                host[name][num_rows : self._num_rows] = padding
+        if num_requests < self._num_requests:
+            for name in ("first_positions", "state_slots", "num_pending"):
+                host[name][num_requests : self._num_requests] = 0
+        self._num_rows, self._num_requests = num_rows, num_requests
         host["row_starts"][num_requests:] = num_rows
         self.inputs.send()
         if not self._is_recordable:

@@ -41,7 +41,8 @@ def pool_slots(
     ends = lengths.cumsum()
     positions = (starts - ends + lengths).repeat(lengths)
     positions += np.arange(len(positions))
-    slots = page_rows[numbers.repeat(lengths), positions // PAGE_TOKENS].astype(np.int64)
+    page_numbers = positions // PAGE_TOKENS
+    slots = page_rows[numbers.repeat(lengths), page_numbers] - page_numbers
     slots *= PAGE_TOKENS
-    slots += positions % PAGE_TOKENS
+    slots += positions
     return positions, slots
