@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 # One torch thread a process: two on shared cores can stall.
 export OMP_NUM_THREADS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
+export RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH ?= dspine_serve.proxy_guard:middlewares
 
 .PHONY: setup serve test lint types unit clean
 

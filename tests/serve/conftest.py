@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import openai
@@ -18,6 +19,7 @@ from ray.serve.context import _get_global_client
 
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
+from dspine_serve.proxy_guard import PROXY_SETTING
 from tests.otlp_receiver import Receiver, receiving
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +54,8 @@ def application() -> Iterator[Application]:
         port = free.getsockname()[1]
     config = yaml.safe_load((ROOT / "deployments.yaml").read_text())
     # "local": another Ray on this machine is not joined.
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    with patch.dict(os.environ, PROXY_SETTING):
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     url = f"http://127.0.0.1:{port}"
     with (

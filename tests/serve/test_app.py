@@ -133,6 +133,11 @@ def test_errors_of_the_served_application_have_openai_shape(application: Applica
     assert caught.value.code == "context_length_exceeded"
 
 
+@pytest.mark.parametrize("name", [b"x-request-id", b"x-session-id", b"x-request-disconnect-disabled"])
+def test_headers_that_serve_reads_itself_can_hold_anything(application: Application, name: bytes) -> None:
+    assert application.http.get("/v1/models", headers={name: b"\xff"}).status_code == 200
+
+
 def test_a_client_that_leaves_stops_its_generation(application: Application) -> None:
     finished = application.stats("Verifier")["finished_requests_total"]
     stream = application.openai.completions.create(
