@@ -70,8 +70,8 @@ class Pacing:
         self._idle: _Idle | None = None
 
     def still_waits(self, num_running: int) -> bool:
-        """Whether all that run decode, and as when `ready` was last asked none of them may. A loop wakes several times
-        while the drafts of a round come."""
+        """Whether all that run decode, and as when drafts or `ready` were last asked for none of them may. A loop wakes
+        several times while the drafts of a round come."""
         idle = self._idle
         return (
             idle is not None
@@ -149,6 +149,11 @@ class Pacing:
             num_blocks = drafters.ask(wanted, prefilling)
             for group in begun:
                 group.asked = _Asked(asked_at_s, num_blocks, self._num_passes) if num_blocks else None
+            awaiting = drafters.awaiting
+            if num_blocks and num_blocks == len(wanted) == sum([count for count, _ in awaiting]):
+                # If these are all that decode, none has its round before something comes or is late.
+                until_s = asked_at_s + min(deadline_s for _, deadline_s in awaiting)
+                self._idle = _Idle(num_blocks, awaiting, until_s)
 
     def forget(self, sessions: Sequence[Session]) -> None:
         """The sessions ended, or gave up their pages."""
