@@ -90,8 +90,8 @@ def scaled_args(pace_file: Path, max_verifiers: int, down_hold_s: float) -> dict
         "verifiers": {"autoscaled": True, "num_cpus": 0.1},
         "drafters": {"autoscaled": True, "num_cpus": 0.1, "pool_tokens": 16384},
         "autoscaling": {
-            "inter_token_s": 0.35,
-            "smoothing_s": 6.0,
+            "inter_token_s": 0.6,
+            "smoothing_s": 12.0,
             "trend_s": 20.0,
             "lead_s": 5.0,
             "verifiers": limits,
@@ -217,7 +217,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     phases = phases_of(arguments.step_s, arguments.constant_s)
-    with scaled_application(max_verifiers=4, down_hold_s=20.0) as running:
+    with scaled_application(max_verifiers=4, down_hold_s=40.0) as running:
         samples = asyncio.run(run_phases(running, phases))
         report = {
             "phases": summarise_scaling(phases, samples),

@@ -40,7 +40,7 @@ def phases_of(step_s: float, constant_s: float) -> list[Phase]:
     return [
         Phase("low load", "arithmetic", 0.25, step_s),
         Phase("load step", "arithmetic", 2.5, step_s),
-        Phase("low load again", "arithmetic", 0.25, 1.5 * step_s),
+        Phase("low load again", "arithmetic", 0.25, 2 * step_s),
         Phase("moderate load", "arithmetic", 0.5, step_s),
         Phase("low acceptance", "prose", 0.5, step_s),
         Phase("constant load", "prose", 0.5, constant_s),

@@ -8,7 +8,7 @@ from collections import deque
 class BusyMeter:
     """From the seconds that it was busy since its start, told now and then. Times are of one monotonic clock."""
 
-    def __init__(self, now_s: float, window_s: float = 5.0) -> None:
+    def __init__(self, now_s: float, window_s: float = 15.0) -> None:
         self._window_s = window_s
         self._samples = deque([(now_s, 0.0)])
 

@@ -17,6 +17,11 @@ _FIRST_OUTPUT_TOKENS = 300.0
 _FEW_REQUESTS = 8
 _FEW_ROUNDS = 16
 """Of single requests. The first ones decode plainly and tell nothing of how a verifier will do."""
+_WINDOW_ROUNDS = 96
+"""Of single requests, over which acceptance and times of rounds are averaged at least: of fewer, a verifier would seem
+to bear twice as much at one moment as at the next."""
+_MAX_WINDOWS = 8
+"""What is longer ago than so many windows never counts."""
 _WAIT_GROWTH = 0.001
 _MAX_GAP_S = 4.0
 """What takes longer is no pass, but a machine that stood still: the rest does not count."""
@@ -65,7 +70,8 @@ class VerifierMeter:
     """For one thread. Times are seconds of one monotonic clock."""
 
     def __init__(self, max_requests: int, window_s: float = 5.0) -> None:
-        """`max_requests` decode at a time at most. Figures are of the last `window_s`."""
+        """`max_requests` decode at a time at most. Rates are of the last `window_s`, figures of rounds of longer where
+        that had few."""
         self._max_requests = max_requests
         self._window_s = window_s
         self._sizes = (*(2**i for i in range(max_requests.bit_length()) if 2**i < max_requests), max_requests)
@@ -123,18 +129,18 @@ class VerifierMeter:
             self._awake_s, totals, self._first_tokens, self._prefilled_tokens, self._busy_s, self._request_s
         )
         self._samples.append(now)
-        while len(self._samples) > 2 and self._samples[1].at_s <= now.at_s - self._window_s:
+        while len(self._samples) > 2 and self._has_left(self._samples[1], now):
             self._samples.popleft()
-        first = self._samples[0]
-        elapsed_s = max(1e-3, now.at_s - first.at_s)
+        recent = self._first_since(now.at_s - self._window_s)
+        busy_s = now.busy_s - recent.busy_s
+        running = (now.request_s - recent.request_s) / busy_s if busy_s > 0 else float(load.running_requests)
+        # Without rounds lately there is no time of a round, but still an acceptance length.
+        first = self._samples[0] if totals.rounds > recent.totals.rounds else recent
         rounds, busy_s = totals.rounds - first.totals.rounds, now.busy_s - first.busy_s
-        committed = totals.committed_tokens - first.totals.committed_tokens
-        request_s = now.request_s - first.request_s
-        running = request_s / busy_s if busy_s > 0 else float(load.running_requests)
-        round_s = request_s / rounds if rounds else 0.0
+        round_s = (now.request_s - first.request_s) / rounds if rounds else 0.0
         queue_s = 0.0
         if rounds:
-            self._length = max(1.0, committed / rounds)
+            self._length = max(1.0, (totals.committed_tokens - first.totals.committed_tokens) / rounds)
             queue_s = self._queue_s((totals.draft_queue_s - first.totals.draft_queue_s) / rounds)
             if round_s > 0:
                 self._note_round(running, round_s)
@@ -143,27 +149,41 @@ class VerifierMeter:
         if curve is None or totals.rounds < _FEW_ROUNDS:
             return None
         token_s = known.prefill_token_s if known else 1.0 / max(load.prefill_tokens_per_s, 1.0)
-        prefilled = now.prefilled_tokens - first.prefilled_tokens
-        prefill_s = prefilled * token_s * round_s / busy_s if busy_s > 0 else 0.0
+        prefill_s = 0.0
+        if busy_s > 0:
+            prefill_s = (now.prefilled_tokens - first.prefilled_tokens) * token_s * round_s / busy_s
+        elapsed_s = max(1e-3, now.at_s - recent.at_s)
+        committed = totals.committed_tokens - recent.totals.committed_tokens
         return VerifierStats(
             replica_id="",
             age_s=0.0,
             curve=curve,
             max_requests=self._max_requests,
-            committed_tokens_per_s=(committed + now.first_tokens - first.first_tokens) / elapsed_s,
+            committed_tokens_per_s=(committed + now.first_tokens - recent.first_tokens) / elapsed_s,
             acceptance_length=self._length,
             speculation_gain=_gain(known, load),
             running_requests=running,
             running_tokens=load.running_tokens,
             waiting_tokens=load.waiting_tokens,
             queued_prefill_tokens=float(load.queued_prefill_tokens),
-            prefill_tokens_per_s=prefilled / elapsed_s,
+            prefill_tokens_per_s=(now.prefilled_tokens - recent.prefilled_tokens) / elapsed_s,
             prefill_token_s=token_s,
             round_s=round_s,
             prefill_s=min(prefill_s, round_s / 2),
             draft_queue_s=min(queue_s, round_s / 2),
             page_usage_ratio=load.page_usage_ratio,
         )
+
+    def _has_left(self, sample: _Sample, now: _Sample) -> bool:
+        """Whether what came after it is enough."""
+        is_old = sample.at_s <= now.at_s - self._window_s
+        has_many = now.totals.rounds - sample.totals.rounds >= _WINDOW_ROUNDS
+        return (is_old and has_many) or sample.at_s <= now.at_s - _MAX_WINDOWS * self._window_s
+
+    def _first_since(self, since_s: float) -> _Sample:
+        """The last sample until then, or the first of all."""
+        earlier = (sample for sample in reversed(self._samples) if sample.at_s <= since_s)
+        return next(earlier, self._samples[0])
 
     def _queue_s(self, waited_s: float) -> float:
         """What is more than the least that was ever waited lately, which messages need for their way."""

@@ -190,3 +190,30 @@ def test_a_verifier_that_may_not_draft_gains_nothing() -> None:
     rounds = Rounds()
     rounds.run(1.0, 4)
     assert rounds.stats(replace(LOAD, wants_drafts=False)).speculation_gain == 0.0
+
+
+def test_few_rounds_are_averaged_over_longer_than_the_window() -> None:
+    rounds = Rounds()
+    rounds.look()
+    rounds.run(4.0, 1)
+    rounds.look()
+    rounds.meter.advance(rounds.now_s, 1)
+    rounds.now_s += 4.0
+    so_far = rounds.totals
+    rounds.totals = replace(so_far, rounds=so_far.rounds + 16, committed_tokens=so_far.committed_tokens + 16)
+    rounds.look()
+    rounds.now_s += 2.0
+    assert rounds.stats().acceptance_length == pytest.approx((3 * 80 + 16) / 96)
+
+
+def test_what_is_long_ago_never_counts() -> None:
+    rounds = Rounds()
+    rounds.look()
+    rounds.run(1.0, 1)
+    for _ in range(20):
+        rounds.meter.advance(rounds.now_s, 0)
+        rounds.now_s += 3.0
+        rounds.look()
+    so_far = rounds.totals
+    rounds.totals = replace(so_far, rounds=so_far.rounds + 16, committed_tokens=so_far.committed_tokens + 16)
+    assert rounds.stats().acceptance_length == 1.0
