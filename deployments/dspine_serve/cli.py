@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
 from dspine_cluster.cli import app
 from dspine_cluster.command import run_command
@@ -106,10 +107,11 @@ def config(
     if markdown:
         typer.echo(as_markdown(settings), nl=False)
         return
-    table = Table("setting", "default", "unit", "meaning", box=None, pad_edge=False)
+    console = Console(highlight=False)
     for setting in settings:
-        table.add_row(f"[bold]{setting.key}[/]", setting.default, setting.unit, setting.meaning)
-    _console().print(table)
+        value = f"{setting.default} {setting.unit}".rstrip()
+        console.print(Text(setting.key, style="bold") + f" = {value}", soft_wrap=True)
+        console.print(Padding(Text(setting.meaning), (0, 0, 0, 4)))
 
 
 def _console() -> Console:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ _UNITS = {
 }
 """By the word with which names of numbers end."""
 _NUMBERS = {"integer", "number"}
+_NONE = re.compile(r"\bNone\b")
+"""As declarations call what YAML calls null."""
 
 INTRODUCTION = """\
 # Settings
@@ -95,7 +98,7 @@ def _settings(
         if part and part != ModelSource.__name__:
             nested.append(_settings(parts[part], parts, default or {}, f"{prefix}{name}."))
         else:
-            meaning = " ".join(field["description"].split())
+            meaning = _NONE.sub("null", " ".join(field["description"].split()))
             yield Setting(f"{prefix}{name}", _text(default), _unit(name, field), meaning)
     for settings in nested:
         yield from settings

@@ -7,7 +7,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from http import HTTPStatus
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 
 from pydantic import ValidationError
 from rich.console import Console, Group, RenderableType
@@ -40,7 +40,10 @@ def read_status(url: str, api_key: str | None = None) -> StatusBody:
             raise ConfigError(f"{base} asks for an API key; give it with --api-key") from error
         raise ConfigError(f"{base} answers {error.code}: is it a dspine server?") from error
     except (OSError, ValueError, ValidationError) as error:
-        raise ConfigError(f"no status from {base} ({error}); name the server with --url") from error
+        cause = error.reason if isinstance(error, URLError) else error
+        raise ConfigError(
+            f"no status from {base}: {cause}; is it running? Name another server with --url"
+        ) from error
 
 
 def show_status(console: Console, url: str, api_key: str | None = None) -> None:
@@ -77,13 +80,16 @@ def render(status: StatusBody) -> RenderableType:
     summary.add_row("accepted by position", _by_position(recent), _by_position(total))
     summary.add_row("verify lengths, 0 to 15", _shares(recent), _shares(total))
     summary.add_row("prompt tokens cached", _percent(recent.cached_ratio), _percent(total.cached_ratio))
-    summary.add_row("requests", f"{status.running_requests} running", f"{status.waiting_requests} waiting")
-    return Group(summary, "", _verifiers(status), "", _drafters(status))
+    summary.add_row(
+        "requests now", f"{status.running_requests} running, {status.waiting_requests} waiting", ""
+    )
+    verifiers = _verifiers(status) if status.verifiers else Text("no verifier is there", style="red")
+    return Group(summary, "", verifiers, "", _drafters(status) if status.drafters else "no drafters")
 
 
 def _verifiers(status: StatusBody) -> Table:
     table = Table(
-        "verifier", "node", "running", "waiting", "tokens/s", "length", "pages", "drafters",
+        "verifier", "node", "running", "waiting", "tokens/s", "acceptance", "pages", "drafters",
         box=None, pad_edge=False,
     )  # fmt: skip
     for verifier in status.verifiers:

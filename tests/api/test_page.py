@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import AsyncGenerator, Iterator
@@ -35,6 +36,7 @@ class Writer(FakeGenerator):
     """Says the same to everybody, four bytes a round of which all but the last are accepted proposals."""
 
     says: str = EVIL
+    """Without other characters than ASCII, round by round; else at the end."""
     prompts: list[str] = field(default_factory=list)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[RoundOutput, None]:
@@ -42,6 +44,7 @@ class Writer(FakeGenerator):
         token_ids = byte_tokenizer().encode(self.says)
         usage = Usage(prompt_tokens=len(request.prompt_ids))
         for start in range(0, len(token_ids), ROUND_TOKENS):
+            await asyncio.sleep(self.round_s)
             taken = tuple(token_ids[start : start + ROUND_TOKENS])
             is_last = start + ROUND_TOKENS >= len(token_ids)
             usage = Usage(
@@ -54,7 +57,7 @@ class Writer(FakeGenerator):
             )
             yield RoundOutput(
                 taken,
-                self.says if is_last else "",
+                self.says[start : start + ROUND_TOKENS] if self.says.isascii() else self.says * is_last,
                 accepted_tokens=len(taken) - 1,
                 finish_reason=FinishReason.STOP if is_last else None,
                 usage=usage,
@@ -166,6 +169,39 @@ def test_a_conversation_goes_on_and_can_be_begun_anew(page: Page, writer: Writer
     ask(page, "third")
     expect(page.locator(".note").last).to_contain_text("acceptance length")
     assert "first" not in writer.prompts[-1]
+
+
+@needs_browser
+def test_an_answer_that_a_new_conversation_cuts_off_is_not_part_of_it(
+    page: Page, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "says", "more " * 1000)
+    monkeypatch.setattr(writer, "round_s", 0.02)
+    ask(page, "first")
+    expect(page.locator(".answer")).to_contain_text("more")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    monkeypatch.undo()
+    ask(page, "second")
+    expect(page.locator(".note").last).to_contain_text("acceptance length")
+    assert "more" not in writer.prompts[-1]
+
+
+@needs_browser
+def test_nothing_is_sent_where_nothing_is_written_but_the_example_at_first(
+    page: Page, writer: Writer
+) -> None:
+    for _ in range(2):
+        ask(page, " ")
+        expect(page.locator(".note")).to_contain_text("acceptance length")
+    expect(page.locator(".user")).to_have_text(["What is 6 times 7?"])
+
+
+@needs_browser
+def test_a_cluster_without_verifiers_is_told(page: Page, url: str) -> None:
+    empty = {**httpx.get(f"{url}/dspine/status").json(), "verifiers": [], "drafters": []}
+    page.route("**/dspine/status", lambda route: route.fulfill(json=empty))
+    expect(page.locator("#state")).to_have_text("no verifier is there")
 
 
 @needs_browser

@@ -50,9 +50,15 @@ def test_a_default_of_its_own_part_is_told() -> None:
     assert ModelSource(defaults["drafter"]) == args.drafter
 
 
-def test_config_prints_every_setting() -> None:
-    printed = CliRunner().invoke(app, ["config"], env={"COLUMNS": "160"}).output
-    assert all(setting.key in printed for setting in all_settings())
+def test_config_prints_every_setting_uncut_however_narrow_the_terminal() -> None:
+    lines = CliRunner().invoke(app, ["config"], env={"COLUMNS": "30"}).output.splitlines()
+    for setting in all_settings():
+        assert f"{setting.key} = {setting.default} {setting.unit}".rstrip() in lines
+
+
+def test_meanings_call_nothing_what_yaml_calls_it() -> None:
+    meanings = {setting.key: setting.meaning for setting in all_settings()}
+    assert "null sizes it" in meanings["engine.pool_tokens"]
 
 
 def test_config_writes_the_page() -> None:

@@ -95,6 +95,12 @@ def test_everything_is_told() -> None:
     assert "decodes plainly" in text
 
 
+def test_a_cluster_without_replicas_is_told() -> None:
+    text = printed(STATUS.model_copy(update={"verifiers": [], "drafters": []}))
+    assert "no verifier is there" in text
+    assert "no drafters" in text
+
+
 def test_heights_show_how_much_was_accepted_at_each_position() -> None:
     assert "█▄ " in printed(STATUS)
 
