@@ -24,6 +24,7 @@ from dspine_cluster.config import EngineConfig, ModelSource
 from dspine_serve.app import build_with
 from dspine_serve.args import INGRESS_MAX_ONGOING_REQUESTS, AppArgs
 from dspine_serve.null_verifier import TEXT, TOKENS_PER_ROUND, NullVerifier
+from dspine_serve.proxy_guard import guard_proxies
 
 _HOST = "127.0.0.1"
 _PROMPT = list(range(300, 364))
@@ -56,6 +57,7 @@ def measure(num_streams: int, num_events: int, num_rounds: int, num_first_bytes:
     """Starts Ray on this machine, measures, and ends it."""
     with socket.create_server((_HOST, 0)) as free:
         port: int = free.getsockname()[1]
+    guard_proxies()
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         serve.start(http_options={"host": _HOST, "port": port})

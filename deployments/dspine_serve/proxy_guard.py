@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from http import HTTPStatus
 
 from ray.serve._private.constants import (
@@ -38,6 +39,12 @@ _CONTROLS = frozenset(
     )
 )
 """Headers by which a client could tell Serve how to treat its request, such as to go on when it has left."""
+
+
+def guard_proxies() -> None:
+    """Have the proxies of the Ray that this process starts next guarded, unless its user has another function there."""
+    for name, value in PROXY_SETTING.items():
+        os.environ.setdefault(name, value)
 
 
 def middlewares() -> list[Middleware]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
 import socket
@@ -29,7 +28,7 @@ from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
-from dspine_serve.proxy_guard import PROXY_SETTING
+from dspine_serve.proxy_guard import guard_proxies
 
 _logger = logging.getLogger(__name__)
 
@@ -189,8 +188,7 @@ def _is_idle(ingress: DeploymentHandle) -> bool:
 def _ray(place: Place) -> Iterator[None]:
     options = {"log_to_driver": True, "logging_level": place.log_level}
     if place.ray_address is None:
-        for name, value in PROXY_SETTING.items():
-            os.environ.setdefault(name, value)  # what Ray starts has it from here
+        guard_proxies()
         ray.init("local", include_dashboard=False, **options)
     else:
         try:

@@ -12,7 +12,7 @@ from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.api.key_guard import over_limit
 from dspine_cluster.api.keys import Caller, current_caller
 from dspine_cluster.api.request_tracing import current_trace
-from dspine_cluster.errors import EngineStoppedError, OverloadedError
+from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 from dspine_cluster.observability.ingress_metrics import IngressMetrics
 from dspine_cluster.types import GenerateRequest, RoundOutput
 
@@ -55,6 +55,7 @@ class Admission:
         """The outputs of one answer's completions, as the present caller's.
 
         Raises before the first output:
+            RequestError: it asks for more completions than may ever run at a time.
             OverloadedError: it is too much at present, for the server or for the caller.
             EngineStoppedError: the server is about to stop.
         """
@@ -71,6 +72,13 @@ class Admission:
     @contextmanager
     def _admitted(self, caller: Caller, requests: Sequence[GenerateRequest]) -> Iterator[_Ticket]:
         self.check_open()
+        most = self._max_open_requests
+        if caller.limiter is not None and caller.limiter.max_concurrent is not None:
+            most = min(most, caller.limiter.max_concurrent)
+        if len(requests) > most:  # to come back later would never help
+            raise RequestError(
+                f"n: {len(requests)} completions are more than the {most} that may run at a time.", param="n"
+            )
         prompt_tokens = _prompt_tokens(requests)
         is_full = self.num_open + len(requests) > self._max_open_requests
         # One prompt is always taken, however long.

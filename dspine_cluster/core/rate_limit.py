@@ -75,6 +75,11 @@ class RateLimiter:
         self._num_open = 0
 
     @property
+    def max_concurrent(self) -> int | None:
+        """Completions at a time."""
+        return self._max_concurrent
+
+    @property
     def num_open(self) -> int:
         """Completions that run or wait."""
         return self._num_open

@@ -107,11 +107,26 @@ async def test_output_tokens_count_against_a_keys_tokens_a_minute() -> None:
 
 
 async def test_each_of_n_completions_counts_as_one_at_a_time() -> None:
-    generator = FakeGenerator()
+    rounds = asyncio.Semaphore(0)
+    generator = FakeGenerator(rounds=rounds)
     async with client_of(generator, keyed(max_concurrent_requests=3)) as client:
-        assert (await complete(client, ONE, n=4)).status_code == 429
-        assert not generator.requests
+        running = asyncio.create_task(complete(client, ONE, n=2))
+        while generator.num_running < 2:
+            await asyncio.sleep(0.001)
+        assert (await complete(client, ONE, n=2)).status_code == 429
+        for _ in range(100):
+            rounds.release()
+        assert (await running).status_code == 200
         assert (await complete(client, ONE, n=3)).status_code == 200
+
+
+@pytest.mark.parametrize("http", [keyed(max_concurrent_requests=3), HttpConfig(max_open_requests=3)])
+async def test_more_completions_than_may_ever_run_are_wrong_not_too_early(http: HttpConfig) -> None:
+    generator = FakeGenerator()
+    async with client_of(generator, http) as client:
+        answer = await complete(client, ONE, n=4)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+    assert not generator.requests
 
 
 async def test_beyond_the_open_requests_of_a_server_the_answer_is_429_and_nothing_begins() -> None:
