@@ -167,8 +167,7 @@ class ContextRows:
         positions += np.arange(len(positions))
         page_numbers = positions // PAGE_TOKENS
         first_pages = index * self._pages.shape[1] - self._runs[0, index] // PAGE_TOKENS  # in the flat table
-        slots = self._pages.ravel().take(first_pages.repeat(counts) + page_numbers).astype(np.int64)
-        slots -= page_numbers
+        slots = self._pages.ravel().take(first_pages.repeat(counts) + page_numbers) - page_numbers
         slots *= PAGE_TOKENS
         slots += positions
         return positions, slots

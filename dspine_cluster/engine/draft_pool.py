@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,6 +40,11 @@ class DraftPool:
     def num_pages(self) -> int:
         return self.keys.shape[1]
 
+    @cached_property
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """Keys and values as `[num_layers, num_pages * 16, num_kv_heads, head_dim]`."""
+        return self.keys.flatten(1, 2), self.values.flatten(1, 2)
+
     def write(self, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store rows.
 
@@ -47,5 +53,6 @@ class DraftPool:
             keys: `[num_layers, n, num_kv_heads, head_dim]`; `values` alike.
             values: see `keys`.
         """
-        self.keys.flatten(1, 2).index_copy_(1, slots, keys)
-        self.values.flatten(1, 2).index_copy_(1, slots, values)
+        own_keys, own_values = self._rows
+        own_keys.index_copy_(1, slots, keys)
+        own_values.index_copy_(1, slots, values)
