@@ -9,6 +9,9 @@ from math import exp
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.autoscaling_stats import VerifierStats
 
+_MAX_LAG_RATIO = 1 / 3
+"""Of the time that is planned ahead for: where requests get few tokens, more is needed, and soon."""
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -25,6 +28,8 @@ class Demand:
     outstanding_tokens: float | None = None
     """Left to be generated when last seen."""
     seen_at_s: float = 0.0
+    lag_s: float = 0.0
+    """How long after it was asked for a token is generated, on average over those of requests that run."""
 
     @property
     def prefill_ratio(self) -> float:
@@ -32,8 +37,13 @@ class Demand:
         return self.prefilled / self.committed if self.committed else 0.0
 
     def ahead(self, seconds: float) -> float:
-        """What will be asked for; a falling trend is not relied on."""
-        return max(0.0, self.level + max(0.0, self.trend) * seconds)
+        """What will have to be generated in so many seconds; a falling trend is not relied on.
+
+        An answer counts as asked for all at once, and is generated from then on: what verifiers have to do now is what
+        was asked for a while ago, less than `level` on a rise and more on a fall.
+        """
+        lag_s = min(self.lag_s, _MAX_LAG_RATIO * seconds)
+        return max(0.0, self.level + max(0.0, self.trend) * seconds - self.trend * lag_s)
 
 
 def update_demand(
@@ -45,7 +55,8 @@ def update_demand(
 ) -> Demand:
     """Take in the figures of those that are known, which stand for `coverage` of the fleet (0 to 1]."""
     committed = sum(v.committed_tokens_per_s for v in verifiers) / coverage
-    outstanding = sum(v.running_tokens + v.waiting_tokens for v in verifiers) / coverage
+    running = sum(v.running_tokens for v in verifiers) / coverage
+    outstanding = running + sum(v.waiting_tokens for v in verifiers) / coverage
     prefilled = sum(v.prefill_tokens_per_s for v in verifiers) / coverage
     if demand.outstanding_tokens is None:
         return Demand(committed, 0.0, committed, prefilled, outstanding, now_s)
@@ -59,6 +70,7 @@ def update_demand(
     slope = (level - demand.level) / elapsed_s
     slowly = 1 - exp(-elapsed_s / config.trend_s)
     trend = demand.trend + slowly * (slope - demand.trend)
+    lag_s = running / committed if committed else 0.0
     return replace(
         demand,
         level=level,
@@ -67,4 +79,5 @@ def update_demand(
         prefilled=demand.prefilled + slowly * (prefilled - demand.prefilled),
         outstanding_tokens=outstanding,
         seen_at_s=now_s,
+        lag_s=demand.lag_s + slowly * (lag_s - demand.lag_s),
     )

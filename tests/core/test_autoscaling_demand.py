@@ -42,3 +42,18 @@ def test_a_rise_is_seen_ahead_and_a_fall_is_not_relied_on() -> None:
 def test_part_of_the_fleet_stands_for_all() -> None:
     stats = replace(BASE, committed_tokens_per_s=300.0)
     assert update_demand(Demand(), [stats], 0.5, 0.0, CONFIG).level == 600
+
+
+def test_answers_are_generated_after_they_are_asked_for() -> None:
+    rising, falling = (Demand(level=1000, trend=trend, lag_s=6) for trend in (10, -10))
+    assert rising.ahead(30) == 1000 + 30 * 10 - 6 * 10
+    assert falling.ahead(30) == 1000 + 6 * 10
+    assert Demand(level=1000, trend=10, lag_s=600).ahead(30) == 1000 + 30 * 10 - 10 * 10
+
+
+def test_the_lag_is_what_runs_over_what_is_generated() -> None:
+    demand = Demand()
+    for second in range(400):
+        stats = replace(BASE, committed_tokens_per_s=1000.0, running_tokens=8000.0)
+        demand = update_demand(demand, [stats], 1.0, float(second), CONFIG)
+    assert demand.lag_s == pytest.approx(8, rel=0.01)
