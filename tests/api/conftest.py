@@ -118,3 +118,9 @@ def url() -> Iterator[str]:
         limits = ApiLimits(max_model_len_tokens=1024, vocab_size=3072)
         with listening(create_app(Served(verifier), tokenizer, "miniature", limits)) as url:
             yield f"{url}/v1"
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
