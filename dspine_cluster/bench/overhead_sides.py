@@ -80,9 +80,9 @@ class _NullEngine(Engine):
         )
         self.feature_pool.storage.zero_()  # or the first write to each page would be counted
 
-    def _run(self, batch: PackedBatch | PaddedBatch) -> Tensor:
+    def _run(self, batch: PackedBatch | PaddedBatch, with_features: bool = True) -> Tensor:
         with self._stopwatch.in_model():
-            return super()._run(batch)
+            return super()._run(batch, with_features)
 
 
 class VerifierBench:

@@ -8,31 +8,22 @@ from random import Random
 
 from dspine_cluster.core.block_survival import BlockSurvival
 from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
+from dspine_cluster.core.decision_figures import DecisionFigures
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration, PlainTrials
+from dspine_cluster.core.feature_lead import FeatureLead
 from dspine_cluster.core.halves import Halves, halves_s
 from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
 from dspine_cluster.core.realised_rate import ExpectedRound, RoundKind
 from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
-from dspine_cluster.core.verify_walk import RoundPrice, Stop, choose_lengths, first_that_fit
+from dspine_cluster.core.verify_walk import RoundPrice, choose_lengths, first_that_fit
 from dspine_cluster.types import CHUNK_GRID_TOKENS, MAX_PROPOSALS
 
 _CURVES_PER_PASS = 4
 _AVERAGE_WEIGHT = 0.2
 _FIRST_PASSES = 16
 """Until costs are known well enough for their errors to be told from those of the fit."""
-_STOPS = {stop: f"verify_stops_total{{reason={stop}}}" for stop in Stop}
-_DRAFTED = "draft_decisions_total{decision=draft}"
-_PLAIN = "draft_decisions_total{decision=plain}"
-_FULL_TRIALS = "trials_total{kind=full}"
-_PASS_S, _PREDICTED_PASS_S = "judged_pass_seconds_total", "predicted_pass_seconds_total"
-_DRAFT_S, _PREDICTED_DRAFT_S = "judged_draft_seconds_total", "predicted_draft_seconds_total"
-_FIGURES = (
-    *_STOPS.values(),
-    *(_DRAFTED, _PLAIN, _FULL_TRIALS),
-    *(_PASS_S, _PREDICTED_PASS_S, _DRAFT_S, _PREDICTED_DRAFT_S),
-)
 
 
 class DynamicVerifyLength(VerifyLengthPolicy):
@@ -60,9 +51,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._num_passes = 0
         self._plain_trials = PlainTrials()
         self._is_plain = False  # whether nothing is drafted for now
+        self._features = FeatureLead()
         self._expected: ExpectedRound | None = None  # of that which ends with the present pass
         self._elapsed_s: float | None = None
-        self._figures = dict.fromkeys(_FIGURES, 0.0)
+        self._figures = DecisionFigures()
 
     @property
     def wants_drafts(self) -> bool:
@@ -71,6 +63,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
     @property
     def drafts_newcomers(self) -> bool:
         return self.draft_or_plain.drafts_newcomers
+
+    @property
+    def wants_features(self) -> bool:
+        return self._features.is_on or self.drafts_newcomers
 
     def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
         self._survival.begin(blocks)
@@ -90,7 +86,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             max_verified=load.max_verified_tokens,
             in_full=in_full,
         )
-        self._figures[_STOPS[walk.stop]] += 1
+        self._figures.note_stop(walk.stop)
         in_gap = price.base_tokens - len(blocks)
         self._expected = ExpectedRound(walk.expected_tokens - in_gap, in_gap, walk.expected_s)
         return walk.lengths
@@ -103,23 +99,27 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if choice.is_due:
             choice.decide(self._curve, self._added_s)
         self._arrange()
-        self._is_plain = bool(uids) and self._plain_trials.is_next(
+        if not uids:
+            return ()
+        is_plain_trial = self._plain_trials.is_next(
             self._exploration,
             is_plain_close=choice.is_plain_close,
             may_plain_be_faster=choice.may_plain_be_faster,
         )
+        is_on_trial = self._exploration.is_due or self._exploration.uid is not None
+        may_draft = self._features.allows(is_on_trial or choice.num_drafting > 0)
+        self._is_plain = is_plain_trial or not may_draft
         if self._is_plain:
+            self._figures.note_decisions(num_drafted=0, num_plain=len(uids))
             return ()
-        if uids and self._exploration.is_due:
+        if self._exploration.is_due:
             self._exploration.begin(self._random.choice(uids))
-            self._figures[_FULL_TRIALS] += 1
+            self._figures.note_full_trial()
         explorer = self._exploration.uid
-        self._is_plain = explorer is None and choice.num_drafting == 0
         drafted = set(uids)
         if choice.num_drafting < choice.num_requests:
             drafted = {uid for uid in uids if uid == explorer or choice.is_drafting(uid)}
-        self._figures[_DRAFTED] += len(drafted)
-        self._figures[_PLAIN] += len(uids) - len(drafted)
+        self._figures.note_decisions(num_drafted=len(drafted), num_plain=len(uids) - len(drafted))
         return drafted
 
     @property
@@ -134,8 +134,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return sizes[max(0, bisect_right(sizes, left_s, key=self._prefill_s) - 1)]
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
-        self._figures[_PREDICTED_DRAFT_S] += self.draft_cost.seconds(num_blocks) or taken_s
-        self._figures[_DRAFT_S] += taken_s
+        predicted_s = self.draft_cost.seconds(num_blocks) or taken_s
+        self._figures.note_drafts(predicted_s=predicted_s, taken_s=taken_s)
         self.draft_cost.note(num_blocks, taken_s)
 
     def note_elapsed(self, elapsed_s: float) -> None:
@@ -158,6 +158,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._load = load
         self._num_passes += 1
         self._exploration.end_pass()
+        self._features.end_pass()
         self.halves.end_pass()
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
@@ -183,7 +184,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return CapacityEstimate(rates, max(0.0, prefill_s) / CHUNK_GRID_TOKENS)
 
     def figures(self) -> Mapping[str, float]:
-        return dict(self._figures) | {
+        return self._figures.totals | {
             "trials_total{kind=plain}": self._plain_trials.num_trials,
             "drafted_requests": self.draft_or_plain.num_drafting,
             "draft_or_plain_switches_total": self.draft_or_plain.num_switches,
@@ -197,8 +198,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
                 num_prefill_tokens=load.num_prefill_tokens,
                 num_kv_tokens=load.num_kv_tokens,
             )
-            self._figures[_PREDICTED_PASS_S] += curve.seconds(num_tokens)
-            self._figures[_PASS_S] += taken_s
+            self._figures.note_pass(predicted_s=curve.seconds(num_tokens), taken_s=taken_s)
 
     def _note_realised(self, num_requests: int, load: PassLoad) -> None:
         """Compare rounds with what was expected: they end with their drafts' pass, or where there are none. Of prompts

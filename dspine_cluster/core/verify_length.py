@@ -77,6 +77,11 @@ class VerifyLengthPolicy(Protocol):
         return self.wants_drafts
 
     @property
+    def wants_features(self) -> bool:
+        """Whether the next pass is to compute features for drafters."""
+        return self.wants_drafts
+
+    @property
     def has_halves(self) -> bool:
         """Whether two halves of the requests take turns."""
         return False

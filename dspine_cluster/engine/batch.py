@@ -64,6 +64,12 @@ class PackedRows:
         """int32 [num_segments, num_pages]; what lies beyond a request's last position may be any page."""
         return self._page_rows[self._row_numbers, : self.num_pages]
 
+    @property
+    def slots(self) -> npt.NDArray[np.int64]:
+        """int64 [num_rows]: where each row is stored, page * 16 + offset."""
+        lengths, starts, _ = self.columns
+        return pool_slots(self._page_rows, self._row_numbers, starts, lengths)[1]
+
     def fill(
         self,
         tokens: npt.NDArray[np.integer[Any]],

@@ -13,7 +13,6 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.memory import num_checkpoints
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.engine.ranks.followers import FollowedMemory
-from dspine_cluster.types import PAGE_TOKENS
 
 
 class EngineMemory:
@@ -33,9 +32,7 @@ class EngineMemory:
         """Copy the K/V and features of a page."""
         for pool in (self._kv_pool.keys, self._kv_pool.values):
             pool[:, target] = pool[:, source]
-        rows = self._feature_pool.rows
-        rows = rows.view(rows.shape[0] // PAGE_TOKENS, PAGE_TOKENS, rows.shape[1])
-        rows[target] = rows[source]
+        self._feature_pool.copy_page(source, target)
 
     def save_state(self, slot: int, checkpoint: int) -> None:
         """Save the recurrent state of a slot, without the inputs that wait to be replayed, under a number."""

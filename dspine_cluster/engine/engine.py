@@ -60,26 +60,35 @@ class Engine:
 
     @torch.inference_mode()
     def forward(
-        self, blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable | None = None
+        self,
+        blocks: Sequence[Segment],
+        chunks: Sequence[Segment],
+        page_table: PageTable | None = None,
+        *,
+        with_features: bool = True,
     ) -> Tensor:
         """Run blocks and prefill chunks in one pass.
 
-        K/V and features of all tokens are stored. A chunk advances its recurrent state; a block advances it to its
-        anchor and leaves the inputs of its proposals pending until `state_pool.set_pending`. Returns the final hidden
-        states `[num_tokens, hidden_size]`, blocks first, in the order given. `page_table`, if there is one, holds the
-        segments' pages already.
+        K/V and features of all tokens are stored; without `with_features` features may be left out. A chunk advances
+        its recurrent state; a block advances it to its anchor and leaves the inputs of its proposals pending until
+        `state_pool.set_pending`. Returns the final hidden states `[num_tokens, hidden_size]`, blocks first, in the
+        order given. `page_table`, if there is one, holds the segments' pages already.
 
         Raises:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
             EngineStoppedError, RuntimeError: a rank is lost.
         """
         if self._pace is None:
-            return self._forward(blocks, chunks, page_table)
+            return self._forward(blocks, chunks, page_table, with_features)
         with self._pace.passing((*blocks, *chunks)):
-            return self._forward(blocks, chunks, page_table)
+            return self._forward(blocks, chunks, page_table, with_features)
 
     def _forward(
-        self, blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable | None
+        self,
+        blocks: Sequence[Segment],
+        chunks: Sequence[Segment],
+        page_table: PageTable | None,
+        with_features: bool,
     ) -> Tensor:
         if self.followers is not None:
             num_pending = self.state_pool.num_pending[[block.state_slot for block in blocks]]
@@ -88,17 +97,23 @@ class Engine:
         hidden = self.graphs.forward(packed) if self.graphs is not None and not chunks else None
         if hidden is None:
             batch = PackedBatch(packed, len(blocks), self.kv_pool, self.state_pool)
-            hidden = self._run(batch)[: batch.num_tokens]
+            hidden = self._run(batch, with_features)[: batch.num_tokens]
+        else:
+            with_features = True  # what is recorded includes them
+        record = self.feature_pool.record
+        if self._projector is not None and (record.has_gaps or not with_features):
+            record.note(packed.slots, is_there=with_features)
         if not isfinite(hidden.sum().item()):
             raise FloatingPointError(
                 "the target gave numbers that are not finite: check its weights and the memory"
             )
         return hidden
 
-    def _run(self, batch: PackedBatch | PaddedBatch) -> Tensor:
+    def _run(self, batch: PackedBatch | PaddedBatch, with_features: bool = True) -> Tensor:
         """Layers and features; waits for nothing on the device, so that it can be recorded."""
-        output = self.target(batch.tokens, batch.positions, batch, self._tapped_layers)
-        if self._projector is not None:
+        tapped_layers = self._tapped_layers if with_features else ()
+        output = self.target(batch.tokens, batch.positions, batch, tapped_layers)
+        if self._projector is not None and with_features:
             features = self._projector(output.taps)  # [num_rows, feature_size]
             self.feature_pool.storage.index_copy_(0, batch.feature_rows, features[: batch.num_tokens])
         hidden: Tensor = output.hidden
@@ -143,6 +158,11 @@ class Engine:
         """Bytes of one token's features."""
         rows = self.feature_pool.rows
         return rows.shape[1] * rows.itemsize
+
+    def features_start(self, pages: npt.NDArray[np.int32], end: int) -> int:
+        """The first position from which on features of all positions before `end` were computed, of a request that has
+        `pages`."""
+        return self.feature_pool.record.start_before(pages, end)
 
     def read_features(
         self,

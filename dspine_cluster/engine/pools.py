@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dspine_cluster.engine.feature_record import FeatureRecord
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.types import MAX_PROPOSALS, PAGE_TOKENS
 from dspine_kernels import gated_delta
@@ -44,6 +45,8 @@ class FeaturePool:
 
     storage: Tensor
     """`rows`, and one row more, which takes what belongs to no token."""
+    record: FeatureRecord
+    """Which rows are there."""
 
     @cached_property
     def rows(self) -> Tensor:
@@ -54,7 +57,14 @@ class FeaturePool:
     def create(
         cls, feature_size: int, num_pages: int, dtype: torch.dtype, device: torch.device
     ) -> FeaturePool:
-        return cls(torch.empty((num_pages * PAGE_TOKENS + 1, feature_size), dtype=dtype, device=device))
+        storage = torch.empty((num_pages * PAGE_TOKENS + 1, feature_size), dtype=dtype, device=device)
+        return cls(storage, FeatureRecord(num_pages))
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the features of a page, as far as they exist."""
+        rows = self.rows.view(len(self.rows) // PAGE_TOKENS, PAGE_TOKENS, self.rows.shape[1])
+        rows[target] = rows[source]
+        self.record.copy_page(source, target)
 
     @staticmethod
     def page_bytes(feature_size: int, dtype: torch.dtype) -> int:

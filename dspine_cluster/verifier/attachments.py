@@ -96,6 +96,8 @@ class Attachment:
     """Pages that `Open` named."""
     fresh_start: int
     """Features of positions before it are old: they existed when the request attached, or have been sent before."""
+    features_from: int = 0
+    """From this position on features exist, as far as was looked last. It only matters where not all were sent."""
     sent: PositionRanges = field(default_factory=PositionRanges)
     """Positions whose features have been sent, or which the drafter had already."""
     tail: tuple[int, int] = (0, 0)
@@ -136,10 +138,10 @@ class Attachment:
 
     @property
     def oldest_position(self) -> int:
-        """The first position that the drafter would keep."""
+        """The first position that the drafter would keep, of those that have features."""
         if self.max_context_tokens is None:
-            return 0
-        return max(0, self.session.anchor_position - self.max_context_tokens)
+            return self.features_from
+        return max(self.features_from, self.session.anchor_position - self.max_context_tokens)
 
     def note_asked(self, now_s: float, num_proposals: int) -> DraftRow:
         """The draft of the session's present round is asked for now: the column of the request in `Draft.numbers`."""
@@ -189,9 +191,10 @@ class Attachment:
     def has_all_before(self, position: int) -> bool:
         """Whether the drafter lacks no features of positions that it would keep for an anchor at `position`."""
         sent, kept = self.sent, self.max_context_tokens
-        if len(sent.ends) != 1 or sent.ends[0] != position:
+        if not sent.ends or sent.ends[-1] != position:
             return False
-        return not sent.starts[0] or (kept is not None and sent.starts[0] <= position - kept)
+        start = sent.starts[-1]
+        return start <= self.features_from or (kept is not None and start <= position - kept)
 
     def has(self, start: int, end: int) -> bool:
         """Whether the features of positions start .. end - 1 have been sent, or need not be."""
@@ -199,7 +202,7 @@ class Attachment:
 
     def reason_not_asked(self, now_s: float, plain_step_s: float) -> Fallback:
         """Why the draft for the present anchor was not asked for, although the drafter can be reached."""
-        if not self.has(self.fresh_start, self.session.anchor_position):
+        if not self.has(max(self.fresh_start, self.features_from), self.session.anchor_position):
             return Fallback.CREDITS
         is_late = now_s - self.opened_at_s >= self.link.pace.deadline_s(plain_step_s)
         return Fallback.LATE if is_late and not self.is_answered else Fallback.JOINING

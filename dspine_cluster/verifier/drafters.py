@@ -21,7 +21,7 @@ from dspine_cluster.verifier.attachments import (
     read_blocks,
 )
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
-from dspine_cluster.verifier.feature_sender import FeatureSender, ReadFeatures
+from dspine_cluster.verifier.feature_sender import FeatureSender, FeatureSource
 from dspine_cluster.verifier.links import Links, OnLost
 
 _logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Drafters:
     def __init__(
         self,
         config: DraftingConfig,
-        read_features: ReadFeatures,
+        source: FeatureSource,
         on_lost: OnLost,
         clock: Callable[[], float],
         *,
@@ -43,7 +43,7 @@ class Drafters:
     ) -> None:
         """`row_bytes` are those of one feature; `root_of` see `DraftKeys`."""
         self._sender = FeatureSender(
-            read_features,
+            source,
             row_bytes=row_bytes,
             attach_tokens=config.attach_tokens,
             repair_bytes_per_step=config.repair_bytes_per_step,
@@ -121,8 +121,8 @@ class Drafters:
         return num_asked
 
     def hold_back(self, sessions: Sequence[Session]) -> None:
-        """Send nothing of sessions that are not drafted for. When they are again, what they have computed meanwhile
-        follows at the pace of old features."""
+        """Send nothing of sessions that are not drafted for, or of what their last pass computed if that left features
+        out. When they are drafted for again, what they have computed meanwhile follows at the pace of old features."""
         for session in sessions:
             attachment = self._links.attachment_of(session)
             if attachment is not None:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.transport.messages import FeatureBatch, Features, UInt8Array
 from dspine_cluster.verifier.attachments import Attachment, Link
 
-ReadFeatures = Callable[[Sequence[tuple[Session, int, int]]], UInt8Array]
-"""Runs of positions (session, start, end) -> their raw feature rows, one run after the other: uint8 [num_rows,
-row_bytes]."""
-
 _MESSAGE_TOKENS = 512
 """Positions in one message at most: bounds what is read from the device at once."""
 _MESSAGE_BYTES = 4 << 20
 """More positions than that may be in a message of all requests if they are not more bytes."""
+
+
+class FeatureSource(Protocol):
+    """What passes have left behind."""
+
+    def features_start(self, session: Session, end: int) -> int:
+        """The first position from which on features of all positions before `end` were computed."""
+        ...
+
+    def read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
+        """Raw feature rows of positions start .. end - 1 of each run (session, start, end), one run after the other:
+        uint8 `[num_rows, row_bytes]`."""
+        ...
 
 
 @dataclass(slots=True)
@@ -37,15 +47,16 @@ class FeatureSender:
 
     What the last pass computed costs nothing of it: a step that computes much may send much. Features of earlier
     passes, of a request that attaches or whose drafter has lost them, are sent newest first: what a drafter needs to
-    begin with ahead of everything else, the rest behind it.
+    begin with ahead of everything else, the rest behind it. Where passes left features out, a drafter gets those after
+    the gap.
 
     Every method but `flush` raises ChannelClosedError if the drafter is gone.
     """
 
     def __init__(
-        self, read: ReadFeatures, *, row_bytes: int, attach_tokens: int, repair_bytes_per_step: int
+        self, source: FeatureSource, *, row_bytes: int, attach_tokens: int, repair_bytes_per_step: int
     ) -> None:
-        self._read = read
+        self._source = source
         self._row_bytes = row_bytes
         self._batch_tokens = max(_MESSAGE_TOKENS, _MESSAGE_BYTES // max(1, row_bytes))
         self._attach_tokens = attach_tokens
@@ -96,12 +107,15 @@ class FeatureSender:
         return list(lost.values())
 
     def has_tail(self, attachment: Attachment) -> bool:
-        """Whether nothing is missing of what `send_tail` was to send."""
-        return attachment.has(*attachment.tail)
+        """Whether nothing is missing of what `send_tail` was to send, and that was something."""
+        start, end = attachment.tail
+        return (start < end or not end) and attachment.has(start, end)
 
     def send_rest(self, attachment: Attachment) -> None:
         """Send the other features that the drafter would keep, so that everything else may overtake them."""
-        oldest, end = attachment.oldest_position, attachment.session.num_computed
+        end = attachment.session.num_computed
+        attachment.features_from = self._source.features_start(attachment.session, end)
+        oldest = attachment.oldest_position
         if attachment.sent.missing_after(oldest, end) == end:
             attachment.fresh_start = end
             return
@@ -139,7 +153,7 @@ class FeatureSender:
     def _send_batch(self, batch: _Batch) -> None:
         if not batch.runs:
             return
-        rows = self._read(batch.runs)
+        rows = self._source.read_features(batch.runs)
         message: Features | FeatureBatch
         if len(batch.runs) == 1:
             session, start, _ = batch.runs[0]
@@ -158,7 +172,8 @@ class FeatureSender:
     def _tail(self, attachment: Attachment) -> tuple[int, int]:
         """The positions, start and end, that a draft at the anchor needs."""
         end = len(attachment.session.tokens) - 1
-        num_tokens = min(self._attach_tokens, end)
+        attachment.features_from = start = self._source.features_start(attachment.session, end)
+        num_tokens = min(self._attach_tokens, end - start)
         if attachment.max_context_tokens is not None and attachment.max_context_tokens < num_tokens:
             num_tokens = attachment.max_context_tokens
         return end - num_tokens, end
@@ -180,7 +195,7 @@ class FeatureSender:
             low = max(low, high - _MESSAGE_TOKENS, high - room_bytes // self._row_bytes)
             if low >= high:
                 break
-            features = Features(session.uid, low, self._read([(session, low, high)]))
+            features = Features(session.uid, low, self._source.read_features([(session, low, high)]))
             if not channel.send(features, bulk=bulk):
                 break
             attachment.sent.add(low, high)

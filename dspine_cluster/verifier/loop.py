@@ -70,7 +70,7 @@ class VerifierLoop:
         self._passes = PassRunner(engine, self.streams, generator)
         self.drafters = Drafters(
             drafting_config,
-            self._passes.read_features,
+            self._passes,
             on_drafter_lost,
             clock,
             vocab_size=engine.target.config.vocab_size,
@@ -162,7 +162,8 @@ class VerifierLoop:
                 self._busy_since_s = None
             return wait_s
         pass_started_s = self._clock()
-        decisions = self._passes.run(plan, self._drafted)
+        with_features = self.policy.wants_features or bool(self._drafted)
+        decisions = self._passes.run(plan, self._drafted, with_features=with_features)
         ended_s = self._clock()
         self._note_duration(plan, ended_s - pass_started_s)
         load = plan.load
@@ -178,6 +179,9 @@ class VerifierLoop:
         self.meter.note_pass(load.num_prefill_tokens, len(decisions) - len(plan.blocks))
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
+        if not with_features:
+            self.drafters.hold_back([block.session for block in plan.blocks])
+            self.drafters.hold_back([chunk.session for chunk in plan.chunks])
         self._ask_for_drafts(plan)
         self._update_gauges()
         self._passes.logprobs.attach(committed)

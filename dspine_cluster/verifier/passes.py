@@ -32,15 +32,20 @@ class PassRunner:
         self._page_table = PageTable(engine.state_pool.num_slots)
         self.logprobs = LogprobsReader(engine.logits)
 
-    def run(self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock]) -> list[tuple[PassItem, Verdict]]:
+    def run(
+        self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock], *, with_features: bool = True
+    ) -> list[tuple[PassItem, Verdict]]:
         """A verdict for each block of the plan, then for each chunk that completes its session's prefill.
 
-        `drafted` holds the blocks that drafters proposed, by uid. The accepted inputs of each block are left to be
-        replayed by the next pass.
+        `drafted` holds the blocks that drafters proposed, by uid. Without `with_features` features may be left out. The
+        accepted inputs of each block are left to be replayed by the next pass.
         """
         blocks, segments = self._blocks(plan.blocks, drafted)
         hidden = self._engine.forward(
-            segments, [self._chunk(chunk) for chunk in plan.chunks], self._page_table
+            segments,
+            [self._chunk(chunk) for chunk in plan.chunks],
+            self._page_table,
+            with_features=with_features,
         )  # [num_tokens, hidden_size]
         block_rows = [block.num_rows for block in blocks]
         num_block_rows = sum(block_rows)
@@ -61,6 +66,10 @@ class PassRunner:
         self.logprobs.read(plan, hidden, block_rows, verdicts)
         items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
         return list(zip(items, verdicts, strict=True))
+
+    def features_start(self, session: Session, end: int) -> int:
+        """The first position from which on features of all positions before `end` were computed."""
+        return self._engine.features_start(self._page_table.rows[self._state_slot(session)], end)
 
     def read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
         """Raw feature rows of positions start .. end - 1 of each run (session, start, end), one run after the other:

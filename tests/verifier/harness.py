@@ -240,9 +240,11 @@ def time_passes(
     """Let every pass take `pass_s(number of its tokens)` on the harness's clock."""
     forward = harness.engine.forward
 
-    def timed(blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable) -> Tensor:
+    def timed(
+        blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable, *, with_features: bool
+    ) -> Tensor:
         harness.clock.now_s += pass_s(sum(len(segment.tokens) for segment in (*blocks, *chunks)))
-        return forward(blocks, chunks, page_table)
+        return forward(blocks, chunks, page_table, with_features=with_features)
 
     monkeypatch.setattr(harness.engine, "forward", timed)
 
