@@ -17,13 +17,14 @@ from dspine_kernels.gated_delta import slots as _slots
 from dspine_kernels.gated_delta.blocks import BlockPlan
 from dspine_kernels.gated_delta.layer import Inputs, States, Weights
 from dspine_kernels.gated_delta.reference import decode, prefill, verify
-from dspine_kernels.gated_delta.slots import SlotPlan
+from dspine_kernels.gated_delta.slots import SlotPlan, SplitPlan
 
 __all__ = [
     "BlockPlan",
     "Inputs",
     "Plan",
     "SlotPlan",
+    "SplitPlan",
     "States",
     "Weights",
     "decode",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 
-Plan = SlotPlan | BlockPlan
+Plan = SlotPlan | SplitPlan | BlockPlan
 
 
 def plan(
@@ -55,9 +56,10 @@ def plan(
         first_row: where the first request's tokens begin among the pass's packed rows.
         device: of the pools.
     """
-    if num_pending is not None and uses_triton(torch.empty(0, device=device)):
-        return blocks.plan(slots, lengths, num_pending, first_row=first_row, device=device)
-    return SlotPlan(slots, lengths, num_pending, first_row=first_row, device=device)
+    if num_pending is None:
+        return SlotPlan(slots, lengths, first_row=first_row, device=device)
+    make = blocks.plan if uses_triton(torch.empty(0, device=device)) else _slots.plan_blocks
+    return make(slots, lengths, num_pending, first_row=first_row, device=device)
 
 
 def verify_slots(inputs: Inputs, weights: Weights, states: States, plan: Plan) -> Tensor:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from dspine_kernels.gated_delta import linear_attention, reference
 from dspine_kernels.gated_delta.chunk_form import chunked
 from dspine_kernels.gated_delta.layer import Inputs, States, Weights
+from dspine_kernels.ragged_rows import order_of, rows_of, split
 
 
 class SlotPlan:
@@ -56,6 +59,47 @@ class SlotPlan:
         return rows if self.lengths is None else rows[self._flat]
 
 
+class SplitPlan:
+    """Blocks of a pass in which some requests have one token and nothing to be replayed: these decode, so that they
+    are not padded to the longest block."""
+
+    def __init__(
+        self,
+        slots: Sequence[int],
+        lengths: Sequence[int],
+        num_pending: Sequence[int],
+        parts: Sequence[npt.NDArray[np.int64]],
+        *,
+        first_row: int,
+        device: torch.device,
+    ) -> None:
+        """`parts` are the requests that decode, and the others."""
+        own_rows = [rows_of(np.array(lengths), part) for part in parts]
+        self.order = order_of(own_rows, device)
+        """[num_rows]: where each row of the plan is among the parts' outputs."""
+        self.parts: list[tuple[Tensor, SlotPlan]] = []
+        """Rows of the pass, and the plan that they have alone."""
+        for requests, rows in zip(parts, own_rows, strict=True):
+            columns = [[column[i] for i in requests.tolist()] for column in (slots, lengths, num_pending)]
+            own_plan = SlotPlan(*columns, device=device)
+            self.parts.append((torch.from_numpy(rows + first_row).to(device), own_plan))
+
+
+def plan_blocks(
+    slots: Sequence[int],
+    lengths: Sequence[int],
+    num_pending: Sequence[int],
+    *,
+    first_row: int,
+    device: torch.device,
+) -> SlotPlan | SplitPlan:
+    """See `gated_delta.plan`."""
+    parts = split((np.array(lengths) == 1) & (np.array(num_pending) == 0))
+    if parts is None:
+        return SlotPlan(slots, lengths, num_pending, first_row=first_row, device=device)
+    return SplitPlan(slots, lengths, num_pending, parts, first_row=first_row, device=device)
+
+
 def prefill(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
     """See `gated_delta.prefill_slots`."""
     slots = plan.slots
@@ -75,8 +119,18 @@ def prefill(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) ->
     return plan.unpad(out)
 
 
-def verify(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
+def verify(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan | SplitPlan) -> Tensor:
     """See `gated_delta.verify_slots`."""
+    if isinstance(plan, SplitPlan):
+        outs = []
+        for rows, part in plan.parts:
+            own = inputs.map(functools.partial(torch.index_select, dim=0, index=rows))
+            outs.append(_verify(own, weights, states, part))
+        return torch.cat(outs).index_select(0, plan.order)
+    return _verify(inputs, weights, states, plan)
+
+
+def _verify(inputs: Inputs, weights: Weights, states: States, plan: SlotPlan) -> Tensor:
     assert plan.num_pending is not None
     if plan.shape[1] == 1 and not plan.max_pending:
         return _decode(inputs, weights, states, plan)

@@ -15,8 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dspine_kernels.ragged_rows import order_of, rows_of, split
+
 PADDED_QUERY_TOKENS = 16
-"""Up to this many query tokens a request, the batch is padded and attends at once; beyond, request by request."""
+"""Up to this many query tokens a request, the batch is padded and attends at once, those of one token apart from the
+others; beyond, request by request."""
 
 
 class _Mask:
@@ -40,7 +43,7 @@ class _Mask:
 class _Piece(NamedTuple):
     """Requests that attend at once."""
 
-    rows: slice  # of the packed queries
+    rows: slice | Tensor  # of the packed queries
     shape: tuple[int, int]  # B, W
     slots: Tensor  # int64 [B * S], where each request's keys are stored
     mask: _Mask
@@ -48,8 +51,11 @@ class _Piece(NamedTuple):
     valid: Tensor | None  # bool [B * W]
 
 
-Plan = list[_Piece]
-"""Where each query finds its keys: the same in every layer of a pass."""
+class Plan(NamedTuple):
+    """Where each query finds its keys: the same in every layer of a pass."""
+
+    pieces: list[_Piece]
+    order: Tensor | None  # int64 [num_tokens], where each query is among those of the pieces; None: in order
 
 
 def write(key: Tensor, value: Tensor, key_pages: Tensor, value_pages: Tensor, slots: Tensor) -> None:
@@ -81,18 +87,25 @@ def plan(
         context_lengths: cached tokens of each request before this pass.
         device: of the keys.
     """
-    is_wide = max(query_lengths) > PADDED_QUERY_TOKENS
-    size = 1 if is_wide else len(pages)
-    pieces = []
-    first_row = 0
-    for start in range(0, len(pages), size):
-        own = slice(start, start + size)
-        piece = _plan_piece(
-            first_row, pages[own], query_lengths[own], context_lengths[own], page_tokens, device
-        )
-        pieces.append(piece)
-        first_row = piece.rows.stop
-    return pieces
+    lengths, contexts = np.array(query_lengths), np.array(context_lengths)
+
+    def piece(rows: slice | Tensor, requests: npt.NDArray[np.int64]) -> _Piece:
+        own_pages = [pages[request] for request in requests.tolist()]
+        return _plan_piece(rows, own_pages, lengths[requests], contexts[requests], page_tokens, device)
+
+    requests = np.arange(len(lengths))
+    if int(lengths.max()) > PADDED_QUERY_TOKENS:
+        ends = lengths.cumsum()
+        bounds = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
+        return Plan([piece(slice(*own), requests[i : i + 1]) for i, own in enumerate(bounds)], None)
+    parts = split(lengths == 1)
+    if parts is None:
+        return Plan([piece(slice(0, int(lengths.sum())), requests)], None)
+    rows = [rows_of(lengths, part) for part in parts]
+    indices = [torch.from_numpy(own).to(device) for own in rows]
+    return Plan(
+        [piece(index, part) for index, part in zip(indices, parts, strict=True)], order_of(rows, device)
+    )
 
 
 def attend(query: Tensor, key_pages: Tensor, value_pages: Tensor, plan: Plan, scale: float) -> Tensor:
@@ -106,19 +119,19 @@ def attend(query: Tensor, key_pages: Tensor, value_pages: Tensor, plan: Plan, sc
     Returns:
         `[num_tokens, Hq, D]`.
     """
-    parts = [_attend_piece(query[piece.rows], key_pages, value_pages, piece, scale) for piece in plan]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    parts = [_attend_piece(query[piece.rows], key_pages, value_pages, piece, scale) for piece in plan.pieces]
+    joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return joined if plan.order is None else joined[plan.order]
 
 
 def _plan_piece(
-    first_row: int,
-    pages: Sequence[Sequence[int]] | npt.NDArray[np.int32],
-    query_lengths: Sequence[int],
-    context_lengths: Sequence[int],
+    rows: slice | Tensor,
+    pages: Sequence[Sequence[int] | npt.NDArray[np.int32]],
+    lengths: npt.NDArray[np.int64],
+    contexts: npt.NDArray[np.int64],
     page_tokens: int,
     device: torch.device,
 ) -> _Piece:
-    lengths, contexts = np.array(query_lengths), np.array(context_lengths)
     batch, width, total = len(lengths), int(lengths.max()), lengths + contexts
     num_pages = -(-int(total.max()) // page_tokens)
     table = np.zeros((batch, num_pages), np.int64)
@@ -138,7 +151,7 @@ def _plan_piece(
         padded = torch.from_numpy(np.where(is_valid, first[:, None] + steps, 0).ravel()).to(device)
         valid = torch.from_numpy(is_valid.ravel()).to(device)
     return _Piece(
-        slice(first_row, first_row + num_rows),
+        rows,
         (batch, width),
         torch.from_numpy(slots.ravel()).to(device),
         _Mask(torch.from_numpy(visible).to(device)),
