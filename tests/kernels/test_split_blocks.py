@@ -31,11 +31,19 @@ def test_rows_of_parts_are_put_back_in_order(lengths: list[int], data: st.DataOb
 
 
 @pytest.mark.parametrize(
-    ("is_plain", "is_split"),
-    [([1, 1, 0], True), ([1, 0, 0], False), ([1, 1, 1], False), ([0, 0], False), ([0, 1, 0, 1, 1], True)],
+    ("is_plain", "padding", "is_split"),
+    [
+        ([1, 1, 0], 30, True),
+        ([1, 1, 0], 3, False),
+        ([0, 1, 0, 1, 1, 1], 15, True),
+        ([1] * 8, 30, False),
+        ([0, 0], 30, False),
+    ],
 )
-def test_a_pass_is_split_where_several_decode_beside_blocks(is_plain: Sequence[int], is_split: bool) -> None:
-    assert (ragged_rows.split(np.array(is_plain, bool)) is not None) is is_split
+def test_a_pass_is_split_where_much_would_be_padded(
+    is_plain: Sequence[int], padding: int, is_split: bool
+) -> None:
+    assert (ragged_rows.split(np.array(is_plain, bool), padding) is not None) is is_split
 
 
 def random_states(seed: int) -> tuple[gated_delta.Weights, Inputs, States]:
@@ -52,9 +60,9 @@ def random_states(seed: int) -> tuple[gated_delta.Weights, Inputs, States]:
 @pytest.mark.parametrize(
     ("own_slots", "lengths", "num_pending"),
     [
-        ([4, 0, 3, 1], [5, 1, 1, 1], [15, 0, 0, 3]),
-        ([0, 1, 2, 3], [1, 1, 1, 16], [0, 0, 0, 0]),
-        ([7, 2, 5, 6, 1], [1, 4, 1, 9, 1], [0, 2, 0, 0, 0]),
+        ([4, 0, 3, 1, 2], [12, 1, 1, 1, 1], [15, 0, 0, 3, 0]),
+        ([0, 1, 2, 3, 4], [1, 1, 1, 1, 16], [0, 0, 0, 0, 0]),
+        ([7, 2, 5, 6, 1], [1, 10, 1, 9, 1], [0, 14, 0, 0, 0]),
     ],
 )
 def test_split_blocks_give_what_padded_ones_give(
@@ -77,12 +85,12 @@ def test_split_blocks_give_what_padded_ones_give(
 
 def test_a_request_that_decodes_is_computed_as_in_a_plain_pass() -> None:
     """To the last bit, whatever blocks there are beside it."""
-    own_slots = [0, 3, 4]
+    own_slots = [0, 3, 4, 7]
     weights, rows, states = random_states(seed=4)
     alone = States(states.state.clone(), states.conv_state.clone(), states.pending)
-    plain = gated_delta.plan(own_slots, [1, 1, 1], [0, 0, 0], device=CPU)
+    plain = gated_delta.plan(own_slots, [1] * 4, [0] * 4, device=CPU)
     expected = gated_delta.verify_slots(rows, weights, alone, plain)
-    mixed = gated_delta.plan([*own_slots, 5], [1, 1, 1, 7], [0, 0, 0, 2], device=CPU)
+    mixed = gated_delta.plan([*own_slots, 5], [1] * 4 + [7], [0] * 4 + [9], device=CPU)
     got = gated_delta.verify_slots(rows, weights, states, mixed)
-    assert torch.equal(got[:3], expected)
+    assert torch.equal(got[:4], expected)
     assert torch.equal(states.state[own_slots], alone.state[own_slots])

@@ -94,7 +94,8 @@ def plan_blocks(
     device: torch.device,
 ) -> SlotPlan | SplitPlan:
     """See `gated_delta.plan`."""
-    parts = split((np.array(lengths) == 1) & (np.array(num_pending) == 0))
+    padding = max(lengths) - 1 + max(num_pending)
+    parts = split((np.array(lengths) == 1) & (np.array(num_pending) == 0), padding)
     if parts is None:
         return SlotPlan(slots, lengths, num_pending, first_row=first_row, device=device)
     return SplitPlan(slots, lengths, num_pending, parts, first_row=first_row, device=device)

@@ -98,7 +98,7 @@ def plan(
         ends = lengths.cumsum()
         bounds = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
         return Plan([piece(slice(*own), requests[i : i + 1]) for i, own in enumerate(bounds)], None)
-    parts = split(lengths == 1)
+    parts = split(lengths == 1, int(lengths.max()) - 1)
     if parts is None:
         return Plan([piece(slice(0, int(lengths.sum())), requests)], None)
     rows = [rows_of(lengths, part) for part in parts]
