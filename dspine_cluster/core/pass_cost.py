@@ -17,6 +17,8 @@ _REQUEST_TOKENS = 1.0
 _KV_TOKENS = 1 / 2000
 _PREFILL_TOKENS = 0.25
 """What a request, a cached token and a prompt token may cost beside the tokens that pass, in tokens: priors."""
+_BLOCK_SHARE = 0.25
+"""What the first proposal may cost, in relation to a pass, because blocks are computed in another form: a prior."""
 _FEW_BLOCKS = 8
 _MIN_SHARE = 0.1
 """No prediction is below this share of the shortest time that was seen."""
@@ -25,7 +27,7 @@ _MIN_SHARE = 0.1
 @dataclass(frozen=True, slots=True)
 class CostCurve:
     """The time of a pass as a function of its tokens: piecewise linear and never falling, with the steps that padding
-    to `buckets` makes."""
+    to `buckets` makes, and one where the first proposal is verified."""
 
     starts: Sequence[int]
     values_s: Sequence[float]
@@ -34,16 +36,26 @@ class CostCurve:
     """Seconds a token, from each start to the next."""
     min_s: float
     buckets: Sequence[int]
+    plain_tokens: int = 0
+    """Of the pass without any proposal."""
+    block_s: float = 0.0
+    """What a pass with proposals takes beyond that."""
 
     def seconds(self, num_tokens: int) -> float:
-        buckets = self.buckets
+        buckets, block_s = self.buckets, self.block_s if num_tokens > self.plain_tokens else 0.0
         if buckets and num_tokens <= buckets[-1]:
             num_tokens = buckets[bisect_left(buckets, num_tokens)]
         i = bisect_right(self.starts, num_tokens) - 1
-        return max(self.min_s, self.values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i]))
+        return max(self.min_s, block_s + self.values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i]))
 
     def stretch(self, num_tokens: int) -> tuple[int, float]:
         """Up to where every token more costs the same as from `num_tokens` on, and how many seconds."""
+        if self.block_s and num_tokens <= self.plain_tokens:
+            until, token_s = self._stretch(num_tokens)
+            return min(until, self.plain_tokens), token_s
+        return self._stretch(num_tokens)
+
+    def _stretch(self, num_tokens: int) -> tuple[int, float]:
         buckets = self.buckets
         if buckets and num_tokens <= buckets[-1]:
             return buckets[bisect_left(buckets, num_tokens)], 0.0
@@ -51,8 +63,8 @@ class CostCurve:
         return self.starts[i] if i < len(self.starts) else maxsize, self.slopes_s[i - 1]
 
     def edges(self, first: int, last: int) -> Iterator[int]:
-        """Token counts above `first` and up to `last` that are the best of their kind: full buckets, and where the
-        slope changes."""
+        """Token counts above `first`, which is no less than `plain_tokens`, and up to `last` that are the best of their
+        kind: full buckets, and where the slope changes."""
         buckets, starts = self.buckets, self.starts
         last_bucket = buckets[-1] if buckets else 0
         yield from buckets[bisect_right(buckets, first) : bisect_left(buckets, last)]
@@ -62,7 +74,8 @@ class CostCurve:
 
 
 class PassCost:
-    """t(num_requests, num_tokens, num_prefill_tokens, num_kv_tokens), linear in all but the tokens.
+    """t(num_requests, num_tokens, num_prefill_tokens, num_kv_tokens), linear in all but the tokens, and in whether any
+    of them are proposals.
 
     Beyond what was seen the last slope goes on, so that a length never tried looks no worse than its neighbours.
     """
@@ -96,13 +109,14 @@ class PassCost:
             token_s = taken_s / max(num_tokens, _FEW_TOKENS)
             others_s = [token_s * tokens for tokens in (_REQUEST_TOKENS, _KV_TOKENS, _PREFILL_TOKENS)]
             ramps_s = [token_s / 2 * scale for scale in _KNOT_SCALES]
-            self._fit = OnlineFit([taken_s, *others_s, *ramps_s], self._settings)
+            self._fit = OnlineFit([taken_s, *others_s, _BLOCK_SHARE * taken_s, *ramps_s], self._settings)
             self._shortest_s = taken_s
         self._shortest_s = min(self._shortest_s, taken_s)
         self._curves.clear()
         padded = next((b for b in self._buckets if b >= num_tokens), num_tokens)
         ramps = [max(0, padded - knot) / scale for knot, scale in zip(_KNOTS, _KNOT_SCALES, strict=True)]
-        self._fit.note([1.0, num_requests, num_kv_tokens, num_prefill_tokens, *ramps], taken_s)
+        has_blocks = float(num_tokens > num_requests + num_prefill_tokens)
+        self._fit.note([1.0, num_requests, num_kv_tokens, num_prefill_tokens, has_blocks, *ramps], taken_s)
 
     def curve(self, *, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int) -> CostCurve:
         """The time over the number of tokens, the rest given. A pass must have been noted."""
@@ -116,7 +130,7 @@ class PassCost:
     def _curve(
         self, fit: OnlineFit, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int
     ) -> CostCurve:
-        constant, request, kv, prefill, *ramps = fit.coefficients
+        constant, request, kv, prefill, block_s, *ramps = fit.coefficients
         value = constant + request * num_requests + kv * num_kv_tokens + prefill * num_prefill_tokens
         values: list[float] = []
         slopes: list[float] = []
@@ -127,7 +141,15 @@ class PassCost:
             slope += ramp / scale
             values.append(value)
             slopes.append(max(0.0, slope))
-        return CostCurve(_KNOTS, values, slopes, _MIN_SHARE * self._shortest_s, self._buckets)
+        return CostCurve(
+            _KNOTS,
+            values,
+            slopes,
+            _MIN_SHARE * self._shortest_s,
+            self._buckets,
+            plain_tokens=num_requests + num_prefill_tokens,
+            block_s=max(0.0, block_s),
+        )
 
     def prefill_s(self, num_requests: int, num_prefill_tokens: int) -> float:
         """What so many prompt tokens add to a pass of requests that decode plainly."""
