@@ -21,6 +21,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dspine_cluster.api.errors import ApiError, describe
+from dspine_serve.patient_send import PatientSend
 from dspine_serve.proxy_answers import SERVE_STATUSES, error_of, event_of, has_applications
 
 _logger = logging.getLogger(__name__)
@@ -67,14 +68,15 @@ class ProxyGuard:
         if scope["type"] != "http" or scope["path"].startswith("/-/"):
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, self._write_timeout_s)
-        failure = None
-        try:
-            await self._app(_without_controls(scope), exchange.receive, exchange.send)
-        except Exception as error:
-            failure = error
-        if not exchange.is_over:
-            await exchange.finish(await self._explain(failure, exchange, scope))
+        with PatientSend(send, self._write_timeout_s) as patient_send:
+            exchange = _Exchange(receive, patient_send)
+            failure = None
+            try:
+                await self._app(_without_controls(scope), exchange.receive, exchange.send)
+            except Exception as error:
+                failure = error
+            if not exchange.is_over:
+                await exchange.finish(await self._explain(failure, exchange, scope))
 
     async def _explain(self, failure: Exception | None, exchange: _Exchange, scope: Scope) -> ApiError:
         """Why the application has not answered to the end."""
@@ -89,13 +91,12 @@ class ProxyGuard:
 class _Exchange:
     """One request, and how far its answer is."""
 
-    def __init__(self, receive: Receive, send: Send, write_timeout_s: float) -> None:
+    def __init__(self, receive: Receive, send: Send) -> None:
         self.refusal: int | None = None
         """Status of an answer that is Serve's own; it is not passed on."""
         self.retry_after: str | None = None
         self._receive = receive
         self._send = send
-        self._write_timeout_s = write_timeout_s
         self._gone = asyncio.Event()
         self._has_begun = False
         self._is_complete = False
@@ -150,10 +151,9 @@ class _Exchange:
             return
         self._has_begun = True
         try:
-            async with asyncio.timeout(self._write_timeout_s):
-                await self._send(message)
+            await self._send(message)
         except TimeoutError:
-            _logger.warning("A client took nothing for %g s", self._write_timeout_s)
+            _logger.warning("A client that takes nothing of its answer is taken for gone")
             self._gone.set()
         self._is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
