@@ -81,7 +81,12 @@ def speedup(
             "the long prompts, whose reading takes the same time on both sides.",
         ),
     ] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Of each concurrency; both decode the same prompts.")] = 4,
+    turns: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Of each concurrency, twice as many from 8 on; both decode the same prompts."
+        ),
+    ] = 4,
     verify: Annotated[str, typer.Option(help="`dynamic` or `fixed:K`.")] = "dynamic",
     max_tokens: Annotated[int, typer.Option(min=2, help="Generated a request.")] = 160,
     seed: Annotated[int, typer.Option(help="Of the choice of prompts.")] = 1,

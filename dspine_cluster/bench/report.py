@@ -42,20 +42,33 @@ def print_acceptance(console: Console, report: dict[str, Any]) -> None:
 def print_speedup(console: Console, report: dict[str, Any]) -> None:
     """A row a concurrency. `decode` is the speed-up from first tokens to last ones, `length` the acceptance length,
     `verified` the mean verify length, both over all rounds, of which `drafted` had proposals; `differ` counts texts
-    that are not plain decoding's."""
+    that are not plain decoding's. The interval is that of the speed-up, turns resampled."""
     tasks = report["workload"]["tasks"]
     left_out = report["workload"].get("left_out", {})
     console.print(", ".join([*tasks, *left_out.values()]))
     table = Table("at a time", box=None)
-    columns = ("prompts", "tokens/s", "none", "speedup", "decode", "length", "verified", "drafted", "differ")
+    columns = (
+        "prompts",
+        "tokens/s",
+        "none",
+        "speedup",
+        "95 %",
+        "decode",
+        "length",
+        "verified",
+        "drafted",
+        "differ",
+    )
     for name in columns:
         table.add_column(name, justify="right")
-    ratios = ("speedup", "decode_speedup", "acceptance_length", "verify_length_mean", "drafted_rounds_ratio")
+    ratios = ("decode_speedup", "acceptance_length", "verify_length_mean", "drafted_rounds_ratio")
     for row in report["results"]:
         table.add_row(
             str(row["concurrency"]),
             str(row["prompts"]),
             *(f"{row[name]:.0f}" for name in ("tokens_per_s", "tokens_per_s_none")),
+            f"{row['speedup']:.2f}",
+            "{:.2f} to {:.2f}".format(*row["speedup_ci95"]),
             *(f"{row[name]:.2f}" for name in ratios),
             str(row["greedy_mismatches"]),
         )

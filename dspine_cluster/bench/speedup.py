@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
+from statistics import median
 from typing import Any
 
 from dspine_cluster.bench.acceptance import AcceptanceSettings, PromptRun, run_prompts
 from dspine_cluster.bench.drafter_process import drafter_process
 from dspine_cluster.bench.environment import describe_environment
+from dspine_cluster.bench.statistics import pooled_interval
 from dspine_cluster.bench.workload import LONG, TASK_NAMES
 from dspine_cluster.config import ModelSource, VerifierConfig
 from dspine_cluster.local_pair import await_connection
@@ -24,6 +26,8 @@ _PROMPTS_A_TURN = 20
 """At least, so that two turns hold what single prompts differ by."""
 _PROMPTS_A_SLOT = 4
 """Prompts of a turn for each request at the same time, so that its end, when few are left, weighs little."""
+_CLOSE_FROM = 8
+"""Requests at the same time from which on drafting gives little: there twice as many turns tell it from chance."""
 
 WITHOUT_LONG = "without the long prompts, whose reading takes the same time on both sides"
 DEFAULT_TASKS: tuple[str, ...] = tuple(task for task in TASK_NAMES if task != LONG)
@@ -39,7 +43,11 @@ class SpeedupSettings:
 
     concurrencies: tuple[int, ...]
     num_turns: int
+    """Of few requests at the same time."""
     max_tokens: int
+
+    def turns_of(self, concurrency: int) -> int:
+        return 2 * self.num_turns if concurrency >= _CLOSE_FROM else self.num_turns
 
     def prompts_a_task(self, concurrency: int, num_tasks: int) -> int:
         """Of one turn."""
@@ -47,7 +55,7 @@ class SpeedupSettings:
 
     def num_prompts(self, num_tasks: int) -> int:
         """Prompts of each task that are needed in all, one to warm up included."""
-        return 1 + sum(self.num_turns * self.prompts_a_task(c, num_tasks) for c in self.concurrencies)
+        return 1 + sum(self.turns_of(c) * self.prompts_a_task(c, num_tasks) for c in self.concurrencies)
 
 
 @dataclass(slots=True)
@@ -110,7 +118,7 @@ def run_speedup(
         results = []
         for concurrency in settings.concurrencies:
             sides = {name: _new_side() for name in verifiers}
-            for turn in range(settings.num_turns):
+            for turn in range(settings.turns_of(concurrency)):
                 batch = take(settings.prompts_a_task(concurrency, len(workload)))
                 for name in list(sides) if turn % 2 else reversed(sides):
                     run(name, sides[name], batch, concurrency)
@@ -136,12 +144,15 @@ def _compare(drafted: Side, plain: Side) -> dict[str, Any]:
     usages = [run.usage for run in drafted.all_prompts]
     num_rounds = max(1, sum(usage.num_rounds for usage in usages))
     pairs = zip(drafted.all_prompts, plain.all_prompts, strict=True)
+    by_turn = [b / a for a, b in zip(drafted.seconds, plain.seconds, strict=True)]
     return {
         "prompts": len(usages),
         "tokens_per_s": drafted.tokens_per_s,
         "tokens_per_s_none": plain.tokens_per_s,
         "speedup": drafted.tokens_per_s / plain.tokens_per_s,
-        "speedup_by_turn": [b / a for a, b in zip(drafted.seconds, plain.seconds, strict=True)],
+        "speedup_by_turn": by_turn,
+        "speedup_median": median(by_turn),
+        "speedup_ci95": list(pooled_interval(plain.seconds, drafted.seconds)),
         "decode_speedup": _decode_s(plain.all_prompts) / _decode_s(drafted.all_prompts),
         "prefill_share": _prefill_share(drafted.all_prompts),
         "prefill_share_none": _prefill_share(plain.all_prompts),

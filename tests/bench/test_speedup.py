@@ -67,9 +67,10 @@ def report() -> list[dict[str, Any]]:
 def test_a_row_compares_what_both_decoded() -> None:
     first, second = report()
     assert (first["concurrency"], first["prompts"]) == (1, 40)
-    assert (second["concurrency"], second["prompts"]) == (8, 64)
+    assert (second["concurrency"], second["prompts"]) == (8, 128), "twice as many turns"
     assert (first["tokens_per_s"], first["tokens_per_s_none"], first["speedup"]) == (1.5, 0.75, 2.0)
     assert first["speedup_by_turn"] == [2.0, 2.0]
+    assert len(second["speedup_by_turn"]) == 4
     assert (first["acceptance_length"], first["verify_length_mean"]) == (2.0, 5.0)
     assert (first["drafted_rounds_ratio"], first["greedy_mismatches"]) == (1.0, 0)
 
@@ -86,6 +87,25 @@ def test_decoding_is_told_apart_from_prefill_and_tasks_from_each_other() -> None
             3.0,
             0.25,
         )
+
+
+def test_the_interval_of_a_speedup_is_that_of_its_turns(
+    verifiers: dict[str, FakeVerifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = FakeVerifier.run
+
+    def slow_at_times(
+        self: FakeVerifier, prompts: Any, settings: AcceptanceSettings
+    ) -> tuple[list[PromptRun], float]:
+        runs, seconds = honest(self, prompts, settings)
+        return runs, seconds * (2.0 if self.is_drafted and len(self.batches) % 2 else 1.0)
+
+    monkeypatch.setattr(FakeVerifier, "run", slow_at_times)
+    row = report()[1]
+    assert sorted(row["speedup_by_turn"]) == [1.0, 1.0, 2.0, 2.0]
+    assert row["speedup_median"] == 1.5
+    low, high = row["speedup_ci95"]
+    assert 1.0 <= low < row["speedup"] < high <= 2.0
 
 
 def test_a_task_s_answers_stay_with_it(
@@ -134,7 +154,7 @@ def test_texts_that_differ_are_counted(
         return runs, seconds
 
     monkeypatch.setattr(FakeVerifier, "run", lying)
-    assert [row["greedy_mismatches"] for row in report()] == [2, 2], "one a turn"
+    assert [row["greedy_mismatches"] for row in report()] == [2, 4], "one a turn"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,20 @@ def test_prompt_tokens_may_cost_something_else() -> None:
     assert cost.prefill_s(8, 512) == pytest.approx(1e-4 * 512, rel=0.1)
 
 
+def test_what_the_first_proposal_costs_is_learnt() -> None:
+    def with_jump_s(num_requests: int, num_tokens: int, num_kv_tokens: int) -> float:
+        return 0.007 + 1e-4 * num_tokens + (0.002 if num_tokens > num_requests else 0.0)
+
+    cost = PassCost()
+    learn(cost, with_jump_s)
+    of_eight = curve(cost, 8)
+    assert of_eight.seconds(8) == pytest.approx(0.0078, rel=0.03)
+    assert of_eight.seconds(9) == pytest.approx(0.0099, rel=0.03)
+    assert of_eight.stretch(8) == (8, pytest.approx(1e-4, rel=0.3)), "the next token costs more"
+    assert of_eight.stretch(9)[0] > 9
+    assert curve(cost, 16).seconds(16) == pytest.approx(0.0086, rel=0.03)
+
+
 def test_beyond_what_was_seen_the_last_slope_goes_on() -> None:
     cost = PassCost()
     learn(cost, lambda requests, tokens, kv: 0.001 + 1e-4 * tokens)
