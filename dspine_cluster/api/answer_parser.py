@@ -63,7 +63,7 @@ class AnswerParser:
         if self._calls is not None:
             events = self._parted(events, self._calls, is_last)
         if output.finish_reason is not None:
-            has_calls = self._calls is not None and self._calls.num_calls > 0
+            has_calls = self._calls is not None and self._calls.has_whole_calls
             stopped = output.finish_reason is FinishReason.STOP
             self.finish_reason = "tool_calls" if has_calls and stopped else output.finish_reason.value
         self.usage = output.usage

@@ -76,6 +76,11 @@ def _chat_grammar(
     is_strict = any(tool.function.strict for tool in tools)
     if not (_must_call(body) or content or is_strict):
         return None
+    names = [tool.function.name for tool in tools]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise RequestError(
+            f"tools: several are named {double[:50]!r}; calls of them are alike.", param="tools"
+        )
     calls = [
         _call(tool, f"tools[{index}].function", form.call_form)
         for index, tool in enumerate(tools)

@@ -23,6 +23,8 @@ def check_pattern(pattern: str, param: str) -> None:
         for char in _ESCAPES.findall(piece):
             if char.isascii() and char.isalnum() and char not in _READ:
                 raise refused(param, f"pattern {pattern!r}: '\\{char}' is not supported in patterns")
+        if piece.startswith(r"[\^"):
+            raise refused(param, f"pattern {pattern!r}: '\\^' must not come first between brackets")
         if (piece == "^" and number) or (piece == "$" and number < len(pieces) - 1):
             raise refused(
                 param, f"pattern {pattern!r}: {piece!r} is supported only at the pattern's beginning or end"

@@ -103,6 +103,11 @@ class JsonCall:
         step.name = name
         return step
 
+    @property
+    def has_whole_arguments(self) -> bool:
+        """Whether the arguments have ended, though the call may not have."""
+        return self._head is None and not self._is_in_arguments
+
     def finish(self) -> CallStep:
         """Nothing is held back but what is no call."""
         return CallStep()

@@ -45,6 +45,11 @@ class XmlCall:
         self._num_searched = 0
         """Characters of what is held in which no value ends."""
 
+    @property
+    def has_whole_arguments(self) -> bool:
+        """They end with the call."""
+        return False
+
     def push(self, text: str) -> CallStep:
         """Takes more text; none after the end."""
         self._held += text

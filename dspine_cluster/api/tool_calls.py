@@ -62,6 +62,12 @@ class ToolCallParser:
         self._events: list[Event] = []
         self.num_calls = 0
 
+    @property
+    def has_whole_calls(self) -> bool:
+        """Whether there are calls, and none of them is cut off within its arguments."""
+        is_cut = self._state is _State.BODY and self._is_named and not self._body.has_whole_arguments
+        return self.num_calls > 0 and not is_cut
+
     def push(self, content: Content) -> list[Event]:
         """What more text makes certain."""
         self._held += content.text

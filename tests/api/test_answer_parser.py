@@ -126,6 +126,23 @@ def test_a_call_cut_by_the_length_ends_by_it() -> None:
     assert parser.finish_reason == "length"
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (JSON_CALL, "tool_calls"),
+        (JSON_CALL.removesuffix("</tool_call>").rstrip(), "tool_calls"),
+        (JSON_CALL.removesuffix("</tool_call>").rstrip().removesuffix("}"), "tool_calls"),
+        (JSON_CALL[: JSON_CALL.index("}") - 1], "stop"),
+        (f"{JSON_CALL}\n{JSON_CALL[:-20]}", "stop"),
+        (XML_CALL, "tool_calls"),
+        (XML_CALL[: XML_CALL.index("</function>")], "stop"),
+    ],
+)
+def test_calls_that_a_stop_cuts_within_their_arguments_are_none_to_make(text: str, reason: str) -> None:
+    _, parser = read([text], FORMAT)
+    assert parser.finish_reason == reason
+
+
 def test_only_the_first_call_counts_where_one_is_allowed() -> None:
     answer, _ = read([f"{JSON_CALL}\n{XML_CALL}"], AnswerFormat(tools=TYPES, parallel_calls=False))
     assert answer.calls == [Call(0, "find", JSON_ARGUMENTS)]

@@ -190,6 +190,8 @@ async def test_a_model_that_knows_no_reasoning_cannot_begin_with_any() -> None:
         ({"structured_outputs": {"regex": "a{5000}"}}, "structured_outputs.regex"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"regex": r"\p{L}[\p{L}]"}}, "structured_outputs.regex"),
+        ({"tools": [tool("f"), tool("g"), tool("f", {})], "tool_choice": "required"}, "tools"),
         (
             {
                 "tools": [

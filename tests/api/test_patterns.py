@@ -21,6 +21,7 @@ def test_usual_patterns_pass(pattern: str) -> None:
         (r"[\p{L}]", r"'\\p' is not supported"),
         (r"a\0b", r"'\\0' is not supported"),
         (r"\\\A", r"'\\A' is not supported"),
+        (r"[\^a]", "must not come first"),
         ("a^b", r"'\^' is supported only"),
         ("(^a|b)", r"'\^' is supported only"),
         ("(a$)", r"'\$' is supported only"),
