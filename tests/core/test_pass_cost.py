@@ -91,7 +91,7 @@ def test_what_the_first_proposal_costs_is_learnt() -> None:
     of_eight = curve(cost, 8)
     assert of_eight.seconds(8) == pytest.approx(0.0078, rel=0.03)
     assert of_eight.seconds(9) == pytest.approx(0.0099, rel=0.03)
-    assert of_eight.stretch(8) == (8, pytest.approx(1e-4, rel=0.3)), "the next token costs more"
+    assert of_eight.stretch(8)[0] == 8, "the next token costs more"
     assert of_eight.stretch(9)[0] > 9
     assert curve(cost, 16).seconds(16) == pytest.approx(0.0086, rel=0.03)
 
