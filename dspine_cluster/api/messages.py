@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from dspine_cluster.api.json_size import MAX_CONTAINERS, has_too_many_containers
 from dspine_cluster.api.schema import ChatMessage, MessageToolCall
 from dspine_cluster.errors import RequestError
 
@@ -17,6 +18,12 @@ def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         RequestError: a message is not one that this server can take.
     """
+    calls = [call.function.arguments for message in messages for call in message.tool_calls or ()]
+    if has_too_many_containers("".join(calls).encode()):
+        raise RequestError(
+            f"messages: the arguments of calls have more than {MAX_CONTAINERS} objects and lists.",
+            param="messages",
+        )
     return [_template_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 

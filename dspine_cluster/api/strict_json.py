@@ -5,7 +5,6 @@ meanwhile."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
@@ -15,29 +14,20 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-_MAX_CONTAINERS = 32_768
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""Also one that is not closed: nothing is read twice."""
+from dspine_cluster.api.json_size import MAX_CONTAINERS, has_too_many_containers
 
 
 class _StrictJsonRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
-        if (
-            _num_containers(body) > _MAX_CONTAINERS
-            and _num_containers(_STRING.sub(b"", body)) > _MAX_CONTAINERS
-        ):
+        if has_too_many_containers(body):
             raise HTTPException(
-                HTTPStatus.BAD_REQUEST, f"The body has more than {_MAX_CONTAINERS} JSON objects and lists."
+                HTTPStatus.BAD_REQUEST, f"The body has more than {MAX_CONTAINERS} JSON objects and lists."
             )
         try:
             return from_json(body, allow_inf_nan=False)
         except ValueError as error:
             raise json.JSONDecodeError(str(error), "", 0) from error
-
-
-def _num_containers(text: bytes) -> int:
-    return text.count(b"{") + text.count(b"[")
 
 
 class StrictJsonRoute(APIRoute):

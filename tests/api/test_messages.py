@@ -40,6 +40,13 @@ def test_what_templates_may_use_is_kept() -> None:
     assert messages(message) == [message]
 
 
+def test_arguments_that_would_take_long_to_read_are_refused() -> None:
+    half = called('{"a": [' + "[]," * 20_000 + "[]]}")
+    assert messages({"role": "user", "content": "x"}, half)
+    with pytest.raises(RequestError, match="objects and lists"):
+        messages({"role": "user", "content": "x"}, half, half)
+
+
 @pytest.mark.parametrize("arguments", ["[]", "{", "NaN", '{"a": NaN}'])
 def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
     with pytest.raises(RequestError) as caught:
