@@ -107,7 +107,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             may_plain_be_faster=choice.may_plain_be_faster,
         )
         is_on_trial = self._exploration.is_due or self._exploration.uid is not None
-        may_draft = self._features.allows(is_on_trial or choice.num_drafting > 0)
+        may_draft = self._features.allows(drafting=choice.num_drafting > 0, on_trial=is_on_trial)
         self._is_plain = is_plain_trial or not may_draft
         if self._is_plain:
             self._figures.note_decisions(num_drafted=0, num_plain=len(uids))

@@ -5,24 +5,30 @@ from __future__ import annotations
 _LEAD_PASSES = 8
 """A drafter begins with so many tokens of a context, to which every round of its own adds several. Waiting longer costs
 short requests more than better proposals give."""
+_LINGER_PASSES = 64
+"""A decision against drafting that holds for longer is not about to be taken back."""
 
 
 class FeatureLead:
-    """Passes compute features while something is drafted, and for some passes before drafting begins again: requests
-    have no others then than those of their newest tokens."""
+    """Passes compute features while something is drafted and for some time after. Then they stop, until some passes
+    before something is drafted again: requests have no others then than those of their newest tokens."""
 
-    def __init__(self, lead_passes: int = _LEAD_PASSES) -> None:
+    def __init__(self, lead_passes: int = _LEAD_PASSES, linger_passes: int = _LINGER_PASSES) -> None:
         self.is_on = True
         """Whether the next pass computes features."""
         self._lead_passes = lead_passes
+        self._linger_passes = linger_passes
         self._num_left = 0  # passes until there are enough
+        self._num_plain = linger_passes  # passes since requests were drafted for, except on trial
 
-    def allows(self, is_wanted: bool) -> bool:
-        """Whether anything may be drafted now. Asked between passes; `is_wanted` says whether anything is to be."""
-        if not is_wanted:
+    def allows(self, *, drafting: bool, on_trial: bool) -> bool:
+        """Whether anything may be drafted now. Asked after every pass; `drafting` says whether requests are to be
+        drafted for, `on_trial` whether one is, to see what comes of it."""
+        self._num_plain = 0 if drafting else self._num_plain + 1
+        self.is_on = on_trial or self._num_plain <= self._linger_passes
+        if not self.is_on:
             self._num_left = self._lead_passes
-        self.is_on = is_wanted
-        return is_wanted and self._num_left == 0
+        return (drafting or on_trial) and self._num_left == 0
 
     def end_pass(self) -> None:
         """Requests have decoded."""
