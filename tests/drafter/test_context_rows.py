@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspine_cluster.core.draft_context import DraftContextTable
-from dspine_cluster.drafter.client import RequestKey
-from dspine_cluster.drafter.context_rows import NO_ROW, ContextRows
+from dspine_cluster.drafter.client import NO_ROW, RequestKey
+from dspine_cluster.drafter.context_rows import ContextRows
 
 Contents = dict[int, tuple[int, int]]
 """(uid, position) of what stands in each slot."""
