@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.errors import RequestError

@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from dspine_cluster.api.admission import Admission
-from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.guarding.admission import Admission
 from dspine_cluster.api.http_config import HttpConfig
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.metrics_route import add_metrics_route, cluster_figures
 from dspine_cluster.api.page import add_page_route
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
 from dspine_cluster.config import EngineConfig, ModelSource, TracingConfig

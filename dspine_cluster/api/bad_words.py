@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.schema import SamplingOptions
 from dspine_cluster.errors import RequestError
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dspine_cluster.api.answers import Outputs
+from dspine_cluster.api.answering.answers import Outputs
 from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.observability.tracing import Attributes, Span, Tracing, kind_of
 from dspine_cluster.types import GenerateRequest, RoundOutput, Usage

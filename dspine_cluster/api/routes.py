@@ -10,35 +10,36 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
-from dspine_cluster.api import errors, sse
-from dspine_cluster.api.admission import Admission
-from dspine_cluster.api.answer_counter import AnswerCounter
-from dspine_cluster.api.answer_parser import AnswerFormat
-from dspine_cluster.api.answers import AnswerHead, Outputs
+from dspine_cluster.api import errors
+from dspine_cluster.api.answering import sse
+from dspine_cluster.api.answering.answer_parser import AnswerFormat
+from dspine_cluster.api.answering.answers import AnswerHead, Outputs
+from dspine_cluster.api.answering.chat import StartedChat, chat_events, whole_chat
+from dspine_cluster.api.answering.choice_details import AnswerOptions
+from dspine_cluster.api.answering.completions import CompletionPrompt, prompts_alone, text_events, whole_text
+from dspine_cluster.api.answering.sse import EventStream
 from dspine_cluster.api.bad_words import encode_bad_words
-from dspine_cluster.api.chat import StartedChat, chat_events, whole_chat
-from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
-from dspine_cluster.api.choice_details import AnswerOptions
-from dspine_cluster.api.completions import CompletionPrompt, prompts_alone, text_events, whole_text
 from dspine_cluster.api.errors import install_error_handlers
 from dspine_cluster.api.generation import Generator
+from dspine_cluster.api.guarding.admission import Admission
+from dspine_cluster.api.guarding.answer_counter import AnswerCounter
+from dspine_cluster.api.guarding.key_guard import KeyGuard
+from dspine_cluster.api.guarding.keys import ApiKeys
+from dspine_cluster.api.guarding.request_guard import RequestGuard
+from dspine_cluster.api.guarding.strict_json import StrictJsonRoute
 from dspine_cluster.api.http_config import HttpConfig
-from dspine_cluster.api.key_guard import KeyGuard
-from dspine_cluster.api.keys import ApiKeys
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.model_routes import add_model_routes, check_model
 from dspine_cluster.api.option_checks import check_options
-from dspine_cluster.api.output_grammar import AnswerForm, chat_grammar, text_grammar
-from dspine_cluster.api.prompts import echoed_texts, encode_prompts
-from dspine_cluster.api.request_guard import RequestGuard
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
+from dspine_cluster.api.prompting.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.request_tracing import RequestTracer
 from dspine_cluster.api.responses import ChatCompletion, TextCompletion
 from dspine_cluster.api.responses_api.routes import add_responses_route
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
-from dspine_cluster.api.sse import EventStream
-from dspine_cluster.api.strict_json import StrictJsonRoute
+from dspine_cluster.api.structured.output_grammar import AnswerForm, chat_grammar, text_grammar
 from dspine_cluster.api.tokenize_routes import add_tokenize_routes
-from dspine_cluster.api.tools import offered_tools, parameter_types, with_allowed_tools
+from dspine_cluster.api.tool_calling.tools import offered_tools, parameter_types, with_allowed_tools
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.observability.tracing import NO_TRACING, Tracing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from dspine_cluster.api.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.model_routes import check_model
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.responses import DetokenizeAnswer, TokenizeAnswer
 from dspine_cluster.api.schema import DetokenizeRequest, TokenizeRequest
 from dspine_cluster.api.unsupported import check_extra_fields

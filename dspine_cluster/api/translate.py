@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dspine_cluster.api.bad_words import BadWords
-from dspine_cluster.api.chat_template import EncodedPrompt
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompting.chat_template import EncodedPrompt
+from dspine_cluster.api.prompting.token_bounds import context_exceeded
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, GenerationOptions
-from dspine_cluster.api.token_bounds import context_exceeded
 from dspine_cluster.errors import RequestError
 from dspine_cluster.types import GenerateRequest, OutputGrammar, SamplingParams, StopConditions
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from dspine_cluster.api.chat_template import ChatTokenizer
-from dspine_cluster.api.output_grammar import AnswerForm, chat_grammar
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.schema import ChatCompletionRequest
+from dspine_cluster.api.structured.output_grammar import AnswerForm, chat_grammar
 from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.bench.random_schemas import Schema, random_schema
 from dspine_cluster.config import VerifierConfig

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from hypothesis import strategies as st
 
-from dspine_cluster.api.answer_events import Event, Merged, merge
-from dspine_cluster.api.answer_parser import AnswerFormat, AnswerParser
-from dspine_cluster.api.parameter_types import ParameterTypes
+from dspine_cluster.api.answering.answer_events import Event, Merged, merge
+from dspine_cluster.api.answering.answer_parser import AnswerFormat, AnswerParser
+from dspine_cluster.api.tool_calling.parameter_types import ParameterTypes
 from dspine_cluster.types import FinishReason, RoundOutput
 
 TYPES = ParameterTypes(

@@ -14,8 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from dspine_cluster import miniature
-from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig
 from dspine_cluster.local_pair import local_pair

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dspine_cluster.api.token_texts import TokenNames
+from dspine_cluster.api.answering.token_texts import TokenNames
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import FinishReason, GenerateRequest, Logprobs, RoundOutput, Usage
 

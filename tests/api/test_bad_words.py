@@ -4,8 +4,8 @@ import pytest
 
 from dspine_cluster import miniature
 from dspine_cluster.api.bad_words import encode_bad_words
-from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.schema import CompletionRequest
 from dspine_cluster.errors import RequestError
 from tests.api.conftest import Api

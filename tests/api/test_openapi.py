@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from dspine_cluster.api.chat_template import ChatTokenizer
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
 from tests.api.conftest import LIMITS
 from tests.api.fakes import FakeGenerator, byte_tokenizer

@@ -13,9 +13,9 @@ import pytest
 from fastapi import FastAPI
 from playwright.sync_api import Page, expect, sync_playwright
 
-from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.http_config import ApiKeyConfig, HttpConfig
 from dspine_cluster.api.page import add_page_route
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.api.status_routes import add_status_routes
 from dspine_cluster.core.cluster_records import DrafterRecord, ReplicaLoad, VerifierRecord

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from dspine_cluster import miniature
-from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.generation import Generator
 from dspine_cluster.api.http_config import ApiKeyConfig, HttpConfig
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.config import DraftingConfig, EngineConfig, TracingConfig, VerifierConfig
 from dspine_cluster.errors import EngineStoppedError, RequestError

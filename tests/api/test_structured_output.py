@@ -11,8 +11,8 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from pydantic import BaseModel, Field
 
 from dspine_cluster import miniature
-from dspine_cluster.api.chat_template import ChatTokenizer
 from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
 from dspine_cluster.config import EngineConfig, VerifierConfig
 from dspine_cluster.local_pair import local_pair

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.api.draft_stats import DraftStats
+from dspine_cluster.api.answering.draft_stats import DraftStats
 from dspine_cluster.types import (
     FinishReason,
     GenerateRequest,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dspine_cluster.api.admission import Admission
+from dspine_cluster.api.guarding.admission import Admission
 from dspine_cluster.observability.catalogue import INGRESS, METRIC_OF_FIGURE
 from dspine_cluster.observability.histogram import Histogram
 from dspine_cluster.observability.series import parse_series

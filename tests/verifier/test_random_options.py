@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspine_cluster.api.token_events import TokenSplitter
-from dspine_cluster.api.token_texts import TokenTexts
+from dspine_cluster.api.answering.token_events import TokenSplitter
+from dspine_cluster.api.answering.token_texts import TokenTexts
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.token_bytes import TokenBytes

@@ -6,10 +6,11 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from dspine_cluster.api.answer_parser import AnswerParser
-from dspine_cluster.api.answers import AnswerHead, total_usage
-from dspine_cluster.api.chat import StartedChat
-from dspine_cluster.api.draft_stats import DraftStats
+from dspine_cluster.api.answering.answer_parser import AnswerParser
+from dspine_cluster.api.answering.answers import AnswerHead, total_usage
+from dspine_cluster.api.answering.chat import StartedChat
+from dspine_cluster.api.answering.draft_stats import DraftStats
+from dspine_cluster.api.answering.token_texts import TokenNames
 from dspine_cluster.api.errors import describe
 from dspine_cluster.api.responses import DspineAnswer
 from dspine_cluster.api.responses_api.bodies import (
@@ -27,7 +28,6 @@ from dspine_cluster.api.responses_api.bodies import (
 from dspine_cluster.api.responses_api.content_logprobs import ContentLogprobs
 from dspine_cluster.api.responses_api.events import OutputWriter
 from dspine_cluster.api.responses_api.schema import ResponseRequest
-from dspine_cluster.api.token_texts import TokenNames
 from dspine_cluster.errors import OverloadedError, RequestError
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import Usage

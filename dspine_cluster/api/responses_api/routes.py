@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from fastapi import FastAPI
 from fastapi.responses import Response
 
-from dspine_cluster.api import sse
-from dspine_cluster.api.answers import AnswerHead
-from dspine_cluster.api.chat import StartedChat
+from dspine_cluster.api.answering import sse
+from dspine_cluster.api.answering.answers import AnswerHead
+from dspine_cluster.api.answering.chat import StartedChat
+from dspine_cluster.api.answering.sse import EventStream
 from dspine_cluster.api.responses_api.answer import response_events, whole_response
 from dspine_cluster.api.responses_api.bodies import ResponseBody
 from dspine_cluster.api.responses_api.schema import ResponseRequest
 from dspine_cluster.api.responses_api.translate import chat_of, renamed
 from dspine_cluster.api.schema import ChatCompletionRequest
-from dspine_cluster.api.sse import EventStream
 from dspine_cluster.errors import RequestError
 from dspine_cluster.token_bytes import TokenBytes
 

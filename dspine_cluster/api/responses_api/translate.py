@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from dspine_cluster.api.errors import describe
-from dspine_cluster.api.messages import call_arguments
+from dspine_cluster.api.prompting.messages import call_arguments
 from dspine_cluster.api.responses_api.schema import (
     LOGPROBS,
     AllowedTools,
@@ -24,7 +24,7 @@ from dspine_cluster.api.responses_api.schema import (
     ResponseTool,
 )
 from dspine_cluster.api.schema import ChatCompletionRequest, SamplingOptions
-from dspine_cluster.api.tools import with_allowed_tools
+from dspine_cluster.api.tool_calling.tools import with_allowed_tools
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.errors import RequestError
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.api.answer_events import Content
+from dspine_cluster.api.answering.answer_events import Content
 from dspine_cluster.api.responses_api.content_logprobs import ContentLogprobs
 from dspine_cluster.types import Logprobs, RoundOutput
 from tests.api.fakes import NAMES, byte_tokenizer

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.api.answer_events import CallArguments, CallStart, Content, Event, Reasoning
+from dspine_cluster.api.answering.answer_events import CallArguments, CallStart, Content, Event, Reasoning
 from dspine_cluster.api.responses_api.bodies import OutputItem, ResponseEvent
 from dspine_cluster.api.responses_api.events import OutputWriter
 
