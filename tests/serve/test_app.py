@@ -245,3 +245,21 @@ def test_a_killed_drafter_changes_no_text_and_drafts_again_once_it_is_back(appli
     wait_until(lambda: len(application.pids("Drafter") - {killed}) == 1, timeout_s=120)
     wait_until(lambda: application.stats("Verifier")["connected_drafters"] == 1)
     assert checked_proposals(application) > 0
+
+
+def test_a_stream_whose_ingress_is_killed_ends_with_an_error_and_the_next_one_is_served(
+    application: Application,
+) -> None:
+    stream = application.openai.completions.create(
+        model="miniature", prompt="x", max_tokens=3000, stream=True, extra_body={"ignore_eos": True}
+    )
+    chunks = iter(stream)
+    next(chunks)
+    [killed] = application.pids("Ingress")
+    os.kill(killed, signal.SIGKILL)
+    with pytest.raises(openai.APIError, match="send it again"):
+        list(chunks)
+    wait_until(lambda: len(application.pids("Ingress") - {killed}) == 1, timeout_s=120)
+    wait_until(lambda: application.stats("Verifier")["running_requests"] == 0)
+    wait_until(lambda: application.http.get("/ready").status_code == 200)
+    assert stream_text(application.openai, "What is 2 + 3?", max_tokens=8)
