@@ -180,17 +180,19 @@ class DraftOrPlain:
 
     def place(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Decide for the requests that are new, by what requests are like and not by what those are that happen to
-        run: draft for all of them or for none. Arguments as for `decide`."""
+        run: draft for all of them or for none, which must not be better with none of the others either. Arguments as
+        for `decide`."""
         uids, self._newcomers = self._newcomers, []
         newcomers = [self._records[uid] for uid in uids if uid in self._records]
         if not newcomers or not self._recent:
             return
         histogram = SurvivalHistogram()
+        plain = self._rate(histogram, curve_of, draft_s_of)
         others = [(i, r) for i, r in enumerate(self._records.values()) if not any(r is n for n in newcomers)]
         for number, record in others:
             if record.is_drafting:
                 histogram.add(self._promise(record, number))
-        without = self._rate(histogram, curve_of, draft_s_of)
+        without = max(plain, self._rate(histogram, curve_of, draft_s_of))
         for number, record in enumerate(newcomers):
             histogram.add(self._promise(record, number))
         rate = self._rate(histogram, curve_of, draft_s_of)
