@@ -206,13 +206,15 @@ class DraftOrPlain:
 
     def decide(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Compare drafting for the most promising requests, as many as it may be, with what is done now. Soon after a
-        switch no more than now are considered: what does not keep its promise ends at once.
+        switch no more than now are considered: what does not keep its promise ends at once. Of requests of which many
+        are new, all or none: nothing is known of each.
 
         Args:
             curve_of: the cost of a pass with that many requests.
             draft_s_of: the time of a batch of that many drafts.
         """
-        is_rested = self._is_crowd_new or self._round - self._switched_round >= self._rest_rounds
+        is_new = self._is_crowd_new
+        is_rested = is_new or self._round - self._switched_round >= self._rest_rounds
         self._decided_round, self._decided_requests = self._round, len(self._records)
         promises = sorted(
             ((self._promise(record, i), record) for i, record in enumerate(self._records.values())),
@@ -238,7 +240,7 @@ class DraftOrPlain:
         unknown = self.realised.hope(RoundKind.NONE) / self.realised.ratio(RoundKind.NONE)
         self._hoped_ratio = unknown * self._plain_ratio
         best = max(
-            (count for count in rates if is_rested or count <= len(drafting)),
+            (n for n in rates if (is_rested or n <= len(drafting)) and not (is_new and 0 < n < num_requests)),
             key=lambda count: rates[count],
         )
         if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 _LEAD_PASSES = 8
 """A drafter begins with so many tokens of a context, to which every round of its own adds several. Waiting longer costs
 short requests more than better proposals give."""
-_LINGER_PASSES = 64
+_LINGER_PASSES = 32
 """A decision against drafting that holds for longer is not about to be taken back."""
 
 
