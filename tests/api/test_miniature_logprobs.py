@@ -13,11 +13,19 @@ from dspine_cluster import miniature
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.api.routes import create_app
+from dspine_cluster.bench.schemas import fits
 from dspine_cluster.config import DraftingConfig, EngineConfig, ModelSource, VerifierConfig
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.verifier.service import VerifierService
 
 QUESTION = "What is 6 times 7?"
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "tags": {"type": "array", "maxItems": 2}},
+    "required": ["name", "tags"],
+}
+FORM = {"type": "json_schema", "json_schema": {"name": "cup", "schema": SCHEMA}}
+TOOL = {"type": "function", "function": {"name": "fill", "parameters": SCHEMA}}
 SAMPLINGS = [{"temperature": 0}, {"temperature": 1, "seed": 3}]
 
 
@@ -80,6 +88,46 @@ async def test_a_chat_s_are_those_of_the_target_alone(
         assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-4)
         values = [[top["logprob"] for top in entry["top_logprobs"]] for entry in (one, other)]
         assert values[0] == pytest.approx(values[1], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"response_format": FORM, "repetition_penalty": 1.3, "frequency_penalty": 0.5, "temperature": 0},
+        {
+            "response_format": FORM,
+            "temperature": 1,
+            "seed": 5,
+            "stop": [": "],
+            "include_stop_str_in_output": True,
+        },
+        {"response_format": FORM, "temperature": 1, "seed": 5, "bad_words": ["name", "{"], "min_tokens": 10},
+        {"tools": [TOOL], "tool_choice": "required", "logit_bias": {"300": 100, "5": -100}, "temperature": 0},
+        {
+            "structured_outputs": {"regex": "[a-z]{3}( [a-z]{2,9}){6}"},
+            "presence_penalty": 2,
+            "temperature": 0,
+        },
+    ],
+)
+async def test_structured_output_and_its_logprobs_are_those_of_the_target_alone(
+    services: tuple[VerifierService, VerifierService], asked: dict[str, Any]
+) -> None:
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 60, **asked}
+    body |= {"logprobs": True, "top_logprobs": 2}
+    drafted, plain = [await post(service, "/v1/chat/completions", **body) for service in services]
+    [one], [other] = drafted["choices"], plain["choices"]
+    assert one["finish_reason"] == other["finish_reason"]
+    assert one["message"]["content"] == other["message"]["content"]
+    arguments = [call["function"]["arguments"] for call in one["message"].get("tool_calls", ())]
+    assert arguments == [call["function"]["arguments"] for call in other["message"].get("tool_calls", ())]
+    for entry, expected in zip(one["logprobs"]["content"], other["logprobs"]["content"], strict=True):
+        assert entry["token"] == expected["token"]
+        values = [[top["logprob"] for top in (e, *e["top_logprobs"])] for e in (entry, expected)]
+        assert values[0] == pytest.approx(values[1], abs=1e-4)
+    if one["finish_reason"] != "length" and "stop" not in asked and "regex" not in str(asked):
+        for text in arguments or [one["message"]["content"]]:
+            assert fits(text, SCHEMA)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "seeded"])

@@ -20,6 +20,8 @@ _EXPONENT = re.compile(r"(\[eE\] \w+ \w+)\{1, -1\}")
 _OTHER_KEY = re.compile(r"^(\w+_addl_key\w* ::= .*)$", re.MULTILINE)
 _ESCAPED = r' | ("\\" basic_escape basic_string_sub)'
 _XML_VALUE = re.compile(r'(">") \w+ (\w+) \w+ ("</parameter>")')
+_RULE = re.compile(r"^\w+ ::= ", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 _ANY = r"[\0-\U0010ffff]"
 
 
@@ -35,7 +37,7 @@ def mended(grammar: str) -> str:
     grammar = _PIECES.sub(lambda piece: _printable(piece[0]), grammar)
     grammar = _ESCAPE.sub(lambda _: _WHOLE_ESCAPE, grammar)
     grammar = _EXPONENT.sub(r"\1{1, 2}", grammar)
-    return _OTHER_KEY.sub(lambda rule: rule[0].replace(_ESCAPED, ""), grammar)
+    return _used(_OTHER_KEY.sub(lambda rule: rule[0].replace(_ESCAPED, ""), grammar))
 
 
 def mended_xml(grammar: str) -> str:
@@ -43,6 +45,20 @@ def mended_xml(grammar: str) -> str:
     to the markup, and holds no markup where its length is bounded."""
     grammar = mended(grammar.replace(_ANY, rf"[^<{_SURROGATES}]"))
     return _XML_VALUE.sub(r'\1 "\\n" \2 "\\n" \3', grammar)
+
+
+def _used(grammar: str) -> str:
+    """The rules that `root` leads to: xgrammar writes those of any JSON, too, and requests may have many grammars."""
+    bounds = [match.start() for match in _RULE.finditer(grammar)]
+    texts = [grammar[start:end] for start, end in zip(bounds, [*bounds[1:], len(grammar)], strict=True)]
+    rules = {text.partition(" ")[0]: text for text in texts}
+    used = {"root"}
+    left = ["root"]
+    while left:
+        found = set(_NAME.findall(rules[left.pop()])) & rules.keys() - used
+        used |= found
+        left += found
+    return "".join(text for name, text in rules.items() if name in used)
 
 
 def _printable(piece: str) -> str:

@@ -42,3 +42,9 @@ def test_a_length_counts_characters_also_of_bytes_that_are_none() -> None:
     grammar = mended(str(xgrammar.Grammar.from_json_schema('{"type": "string", "maxLength": 3}')))
     matcher = xgrammar.GrammarMatcher(COMPILER.compile_grammar(grammar))
     assert [matcher.accept_token(byte) for byte in b'"\xed\xa0'] == [True, True, False]
+
+
+def test_rules_that_nothing_leads_to_are_left_out() -> None:
+    text = str(xgrammar.Grammar.from_json_schema('{"type": "integer"}'))
+    assert "basic_string" in text
+    assert "basic_string" not in mended(text)
