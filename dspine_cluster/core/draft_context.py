@@ -224,7 +224,7 @@ class DraftContextTable(Generic[K]):
         """The record, told of all its positions."""
         record = self._records[key]
         end = self.end_of(key)
-        if end > record.positions.end:
+        if 0 < record.positions.end < end:  # whoever has lost all its positions since has none to follow
             record.positions.grow(end)
         return record
 

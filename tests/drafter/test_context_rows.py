@@ -128,3 +128,23 @@ def test_columns_hold_more_requests_and_pages_than_they_began_with() -> None:
     both.place([(3, 40, 1500)])
     both.place([(3, 1540, 5)])
     both.check([3, 4], [1545, 40])
+
+
+def test_a_context_whose_only_page_is_shared_is_empty_when_there_is_no_other() -> None:
+    """Giving up its page frees nothing."""
+    table = DraftContextTable[RequestKey](num_pages=2, max_context_tokens=100)
+    columns = ContextRows(table)
+    keys = [RequestKey(0, uid) for uid in range(3)]
+
+    def open_row(key: RequestKey, num_keys: int) -> int:
+        table.open(key, page_keys(0, num_keys))
+        return columns.open(key)
+
+    first, other = open_row(keys[0], 1), open_row(keys[1], 0)
+    columns.place([first, other], np.array([0, 0]), np.array([16, 1]))
+    second = open_row(keys[2], 1)
+    assert columns.find([second], np.array([16]))[1]
+    places = columns.place([second], np.array([16]), np.array([4]))
+    assert not len(places.slots)
+    assert columns.find([first, other, second], np.array([16, 1, 20]))[1].tolist() == [True, True, False]
+    table.check_integrity()
