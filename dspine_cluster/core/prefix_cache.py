@@ -17,6 +17,10 @@ class CacheMemory(Protocol):
         """Copy the K/V and features of a page."""
         ...
 
+    def complete_page(self, source: int, target: int) -> None:
+        """Give a page the features that it lacks and `source`, a page of the same tokens, has."""
+        ...
+
     def save_state(self, slot: int, checkpoint: int) -> None:
         """Save the recurrent state of a slot, without the inputs that wait to be replayed, under a number."""
         ...
@@ -88,9 +92,14 @@ class PrefixCache:
     def _insert(self, session: Session, num_tokens: int) -> None:
         num_pages = num_tokens // PAGE_TOKENS
         if num_pages > session.num_indexed_pages:
-            self.index.insert(session.keys, session.pages, session.num_indexed_pages, num_pages)
+            indexed = slice(session.num_indexed_pages, num_pages)
+            own = session.pages[indexed]
+            self.index.insert(session.keys, session.pages, indexed.start, indexed.stop)
+            for page, kept in zip(own, session.pages[indexed], strict=True):
+                if page != kept:  # another of the same tokens has taken its place
+                    self._memory.complete_page(page, kept)
             session.num_indexed_pages = num_pages
-            session.has_new_pages = True  # others of the same tokens may have taken their places
+            session.has_new_pages = True
 
     def _save(self, session: Session) -> None:
         """Make the prefix restorable that the session's recurrent state covers."""

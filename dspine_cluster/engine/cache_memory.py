@@ -34,6 +34,10 @@ class EngineMemory:
             pool[:, target] = pool[:, source]
         self._feature_pool.copy_page(source, target)
 
+    def complete_page(self, source: int, target: int) -> None:
+        """Give a page the features that it lacks and `source`, a page of the same tokens, has."""
+        self._feature_pool.complete_page(source, target)
+
     def save_state(self, slot: int, checkpoint: int) -> None:
         """Save the recurrent state of a slot, without the inputs that wait to be replayed, under a number."""
         states = [tensor[:, slot] for tensor in self._state_pool.live_tensors]

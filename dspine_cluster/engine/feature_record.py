@@ -25,6 +25,14 @@ class FeatureRecord:
         """The features of a page were copied."""
         self._is_missing[target] = self._is_missing[source]
 
+    def complete_page(self, source: int, target: int) -> list[int]:
+        """A page gets what it lacks and `source` has: the offsets in the page whose features are to be copied."""
+        if not self.has_gaps:
+            return []
+        gained = self._is_missing[target] & ~self._is_missing[source]
+        self._is_missing[target] &= ~gained
+        return np.flatnonzero(gained).tolist()
+
     def start_before(self, pages: npt.NDArray[np.int32], end: int) -> int:
         """The first position from which on features of all positions before `end` exist, of a request that has
         `pages`; `end` itself where that of the one before it is missing."""

@@ -53,6 +53,11 @@ class FeaturePool:
         """[num_pages * 16, feature_size], model dtype; row = page * 16 + offset."""
         return self.storage[:-1]
 
+    @property
+    def _pages(self) -> Tensor:
+        """`rows` as `[num_pages, 16, feature_size]`."""
+        return self.rows.view(len(self.rows) // PAGE_TOKENS, PAGE_TOKENS, self.rows.shape[1])
+
     @classmethod
     def create(
         cls, feature_size: int, num_pages: int, dtype: torch.dtype, device: torch.device
@@ -62,9 +67,14 @@ class FeaturePool:
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy the features of a page, as far as they exist."""
-        rows = self.rows.view(len(self.rows) // PAGE_TOKENS, PAGE_TOKENS, self.rows.shape[1])
-        rows[target] = rows[source]
+        self._pages[target] = self._pages[source]
         self.record.copy_page(source, target)
+
+    def complete_page(self, source: int, target: int) -> None:
+        """Copy those features of a page that another of the same tokens lacks."""
+        offsets = self.record.complete_page(source, target)
+        if offsets:
+            self._pages[target, offsets] = self._pages[source, offsets]
 
     @staticmethod
     def page_bytes(feature_size: int, dtype: torch.dtype) -> int:

@@ -56,6 +56,9 @@ class NoTensors:
     def copy_page(self, source: int, target: int) -> None:
         pass
 
+    def complete_page(self, source: int, target: int) -> None:
+        pass
+
     def save_state(self, slot: int, checkpoint: int) -> None:
         pass
 

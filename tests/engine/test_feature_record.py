@@ -37,6 +37,16 @@ def test_a_copied_page_lacks_what_its_source_lacks() -> None:
     assert record.start_before(np.array([4, 7], np.int32), 32) == 0
 
 
+def test_a_page_that_is_completed_lacks_what_both_lack() -> None:
+    record, pages = FeatureRecord(8), np.array([7], np.int32)
+    record.note(np.arange(4 * 16 + 2, 4 * 16 + 6), is_there=False)
+    record.note(np.arange(7 * 16 + 4, 7 * 16 + 9), is_there=False)
+    assert record.complete_page(4, 7) == [6, 7, 8]
+    assert (record.start_before(pages, 16), record.start_before(pages, 4)) == (6, 0)
+    assert record.start_before(PAGES, 16) == 6
+    assert not record.complete_page(4, 7)
+
+
 def test_there_are_no_gaps_until_features_are_left_out() -> None:
     record = FeatureRecord(8)
     record.note(slots_of(range(20)), is_there=True)

@@ -52,6 +52,9 @@ class ShadowMemory:
     def copy_page(self, source: int, target: int) -> None:
         self.rows[target] = list(self.rows[source])
 
+    def complete_page(self, source: int, target: int) -> None:
+        assert self.rows[source] == self.rows[target]
+
     def save_state(self, slot: int, checkpoint: int) -> None:
         self.checkpoints[checkpoint] = self.states[slot]
 

@@ -170,3 +170,18 @@ def test_nothing_is_asked_for_where_no_feature_precedes_the_anchor() -> None:
     _, drafter, harness = run(dense_config(), policy, [make_request([1, 2, 3], max_tokens=20)])
     assert min(length for _, length in drafter.drafts) == 1
     assert harness.loop.drafters.fallbacks[Fallback.JOINING] >= NUM_PLAIN - 2
+
+
+def test_a_page_takes_the_place_of_another_only_with_all_features_that_one_had() -> None:
+    """The same text once without features, and then with them: its pages become those that are cached."""
+
+    class Later(Phases):
+        @property
+        def _phase(self) -> int:
+            return NUM_DRAFTED if self.num_passes < 40 else 0
+
+    request = make_request([1, 2, 3, 4, 5], max_tokens=40)
+    (plain, drafted), drafter, _ = run(dense_config(), Later(), [request], [request])
+    assert drafted == plain
+    assert len(drafter.drafts) > 10
+    assert all(length == item.position for item, length in drafter.drafts)

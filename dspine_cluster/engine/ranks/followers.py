@@ -160,6 +160,9 @@ class FollowedMemory:
         self._followers.note_copy(Copy.PAGE, source, target)
         self._own.copy_page(source, target)
 
+    def complete_page(self, source: int, target: int) -> None:
+        self._own.complete_page(source, target)  # other ranks have no features
+
     def save_state(self, slot: int, checkpoint: int) -> None:
         self._followers.note_copy(Copy.SAVE_STATE, slot, checkpoint)
         self._own.save_state(slot, checkpoint)
