@@ -75,8 +75,7 @@ class FeatureSender:
     def send_tail(self, attachment: Attachment) -> None:
         """Send what a draft at the anchor needs: the last features before it. New ones leave with the next `flush`,
         those of all requests together."""
-        end, ends = len(attachment.session.tokens) - 1, attachment.sent.ends
-        last = ends[0] if ends else 0
+        end, last = len(attachment.session.tokens) - 1, attachment.sent.end
         if attachment.fresh_start <= last < end <= last + self._attach_tokens and attachment.has_all_before(
             last
         ):

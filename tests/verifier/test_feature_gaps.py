@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from dspine_cluster.core.verify_length import (
     VerifyLengthPolicy,
 )
 from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.feature_record import FeatureRecord
 from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.transport.messages import Draft, FeatureBatch, Features, Message
@@ -185,3 +187,26 @@ def test_a_page_takes_the_place_of_another_only_with_all_features_that_one_had()
     assert drafted == plain
     assert len(drafter.drafts) > 10
     assert all(length == item.position for item, length in drafter.drafts)
+
+
+def test_what_exists_is_looked_up_once_behind_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not at every round, although the drafter has what lies before the gap, too."""
+    looked_up: list[int] = []
+    start_before = FeatureRecord.start_before
+
+    def noting(record: FeatureRecord, pages: npt.NDArray[np.int32], end: int) -> int:
+        looked_up.append(end)
+        return start_before(record, pages, end)
+
+    class Once(Phases):
+        """Drafts on after one gap."""
+
+        @property
+        def _phase(self) -> int:
+            return 0 if self.num_passes > NUM_DRAFTED + NUM_PLAIN + NUM_LEAD else self.num_passes
+
+    monkeypatch.setattr(FeatureRecord, "start_before", noting)
+    _, drafter, _ = run(dense_config(), Once(), [make_request([1, 2, 3], max_tokens=100)])
+    positions = [item.position for item, _ in drafter.drafts]
+    assert positions[0] < looked_up[-1], "there was a context before the gap"
+    assert sum(position > looked_up[-1] for position in positions) > 10
