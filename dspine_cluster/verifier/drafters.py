@@ -114,10 +114,10 @@ class Drafters:
         for session in prefilling:
             attachment = self._links.usable_attachment_of(session, self._clock()) or self._attach(session)
             if attachment is not None:
-                self._send(attachment, self._sender.send_rest)
+                self._send_rest(attachment)
         for attachment in attached:
             if self._links.attachment_of(attachment.session) is attachment:
-                self._send(attachment, self._sender.send_rest)
+                self._send_rest(attachment)
         return num_asked
 
     def hold_back(self, sessions: Sequence[Session]) -> None:
@@ -191,8 +191,7 @@ class Drafters:
         """Attach a session at a drafter that is not resting, if this step has not sent enough already."""
         if self._sender.budget_bytes <= 0:
             return None
-        attachment = self._links.attach(session)
-        if attachment is not None:
+        if (attachment := self._links.attach(session)) is not None:
             self._sender.spend(attachment.num_keys * KEY_BYTES)
         return attachment
 
@@ -238,14 +237,11 @@ class Drafters:
                 self._links.send(link, draft_of(rows))
         return again, sum(map(len, asked.values()))
 
-    def _send(self, attachment: Attachment, send: Callable[[Attachment], None]) -> bool:
-        """Whether the drafter is still there after `send`."""
+    def _send_rest(self, attachment: Attachment) -> None:
         try:
-            send(attachment)
+            self._sender.send_rest(attachment)
         except ChannelClosedError:
             self._links.drop(attachment.link, report=True)
-            return False
-        return True
 
     def _take(self, link: Link, message: Message) -> None:
         match message:

@@ -180,8 +180,7 @@ class VerifierLoop:
         committing_from_s = self._clock()
         committed = self._committing.commit(plan, decisions, self._drafted)
         if not with_features:
-            self.drafters.hold_back([block.session for block in plan.blocks])
-            self.drafters.hold_back([chunk.session for chunk in plan.chunks])
+            self.drafters.hold_back([x.session for x in plan.blocks] + [x.session for x in plan.chunks])
         self._ask_for_drafts(plan)
         self._update_gauges()
         self._passes.logprobs.attach(committed)
@@ -246,12 +245,8 @@ class VerifierLoop:
                 missing.append(session)
         self.drafters.count_fallbacks(missing)
         counts = list(zip(ready, num_proposals, strict=True))
-        blocks = Blocks(
-            [session.uid for session in ready],
-            num_proposals,
-            cells,
-            [session.request.sampling.is_greedy for session in ready],
-        )
+        are_greedy = [session.request.sampling.is_greedy for session in ready]
+        blocks = Blocks([session.uid for session in ready], num_proposals, cells, are_greedy)
         return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
 
     def _num_useful(self, sessions: Sequence[Session]) -> Wanted:
