@@ -143,9 +143,9 @@ async def running_pair(models: Models, folder: Path, monkeypatch: pytest.MonkeyP
     passes, drafts = Gate(), Gate()
     forward, draft = engine.forward, DraftRunner.draft
 
-    def gated_forward(blocks: Any, chunks: Any, page_table: Any) -> Any:
+    def gated_forward(blocks: Any, chunks: Any, page_table: Any, **options: Any) -> Any:
         passes.passes(blocks, chunks)
-        return forward(blocks, chunks, page_table)
+        return forward(blocks, chunks, page_table, **options)
 
     def gated_draft(runner: DraftRunner, asks: Any, contexts: Any) -> Any:
         drafts.passes(asks)

@@ -330,9 +330,9 @@ async def test_a_report_counts_every_request_once_though_the_loop_is_in_a_long_p
     may_go_on = threading.Event()
     forward = loaded.engine.forward
 
-    def wait_then_forward(*args: Any) -> Any:
+    def wait_then_forward(*args: Any, **options: Any) -> Any:
         assert may_go_on.wait(20.0)
-        return forward(*args)
+        return forward(*args, **options)
 
     monkeypatch.setattr(loaded.engine, "forward", wait_then_forward)
     requests = [replace(make_request(max_tokens=4), request_id=f"r{number}") for number in range(6)]
