@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 export RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH ?= dspine_serve.proxy_guard:middlewares
+export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S ?= 30
 
 .PHONY: setup serve test lint types unit clean
 

@@ -26,7 +26,7 @@ from ray.serve.context import _get_global_client
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs, DirectoryArgs, DrafterArgs, IngressArgs, VerifierArgs
-from dspine_serve.proxy_guard import PROXY_SETTING
+from dspine_serve.proxy_guard import PROXY_SETTINGS
 
 _APP = "dspine"
 _HOST = "127.0.0.1"
@@ -164,7 +164,7 @@ def local_cluster(args: AppArgs, num_workers: int = 2) -> Iterator[LocalCluster]
     with (
         tempfile.TemporaryDirectory(prefix="dspine-", ignore_cleanup_errors=True) as folder,
         # No other Ray on this machine is told of this one.
-        patch.dict(os.environ, {"RAY_TMPDIR": folder, **PROXY_SETTING}),
+        patch.dict(os.environ, {"RAY_TMPDIR": folder, **PROXY_SETTINGS}),
         # Else the driver replaces the loopback address, at which alone the nodes listen, by another of this machine.
         patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False),
     ):

@@ -1,6 +1,6 @@
 """In front of Serve's proxies: what these answer themselves gets OpenAI's shape, and clients that take nothing go.
 
-Serve gives its proxies no other place for this than a function that an environment variable names: PROXY_SETTING.
+Serve gives its proxies no other place for this than a function that an environment variable names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from dspine_serve.proxy_answers import SERVE_STATUSES, error_of, event_of, has_a
 
 _logger = logging.getLogger(__name__)
 
-PROXY_SETTING = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{__name__}:middlewares"}
+PROXY_SETTINGS = {
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": f"{__name__}:middlewares",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "30",
+}
+"""Of Ray's environment. On a busy machine a proxy needs longer to start than the 5 s that Serve gives it."""
 _WRITE_TIMEOUT_S = 120.0
 _MAX_ID_BYTES = 256
 _DISCONNECT: Message = {"type": "http.disconnect"}
@@ -43,8 +47,8 @@ _CONTROLS = frozenset(
 
 
 def guard_proxies() -> None:
-    """Have the proxies of the Ray that this process starts next guarded, unless its user has another function there."""
-    for name, value in PROXY_SETTING.items():
+    """Have the proxies of the Ray that this process starts next guarded, unless its user has set something else."""
+    for name, value in PROXY_SETTINGS.items():
         os.environ.setdefault(name, value)
 
 

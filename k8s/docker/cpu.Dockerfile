@@ -14,3 +14,4 @@ COPY --chown=ray:users deployments ./deployments
 RUN pip install --no-cache-dir -c constraints.txt ".[otlp]"
 ENV OMP_NUM_THREADS=1
 ENV RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=dspine_serve.proxy_guard:middlewares
+ENV RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=30

@@ -12,3 +12,4 @@ COPY --chown=ray:users deployments ./deployments
 # triton comes with PyTorch's CUDA wheels.
 RUN pip install --no-cache-dir -c constraints.txt ".[otlp]" ${EXTRA_PACKAGES}
 ENV RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=dspine_serve.proxy_guard:middlewares
+ENV RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=30

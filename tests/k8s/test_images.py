@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dspine_serve.proxy_guard import PROXY_SETTING
+from dspine_serve.proxy_guard import PROXY_SETTINGS
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ("cpu", "gpu")
@@ -36,8 +36,8 @@ def test_an_image_has_the_ray_version_of_the_manifests_and_of_the_constraints(ki
     assert f"ray=={version}\n" in (ROOT / "constraints.txt").read_text()
 
 
+@pytest.mark.parametrize(("name", "value"), PROXY_SETTINGS.items())
 @pytest.mark.parametrize("kind", IMAGES)
-def test_the_proxies_of_an_image_are_guarded(kind: str) -> None:
-    [(name, value)] = PROXY_SETTING.items()
+def test_the_proxies_of_an_image_are_guarded(kind: str, name: str, value: str) -> None:
     assert f"ENV {name}={value}\n" in _dockerfile(kind)
     assert f"export {name} ?= {value}\n" in (ROOT / "Makefile").read_text()

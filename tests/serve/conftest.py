@@ -19,7 +19,7 @@ from ray.serve.context import _get_global_client
 
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
-from dspine_serve.proxy_guard import PROXY_SETTING
+from dspine_serve.proxy_guard import PROXY_SETTINGS
 from tests.otlp_receiver import Receiver, receiving
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def application() -> Iterator[Application]:
         port = free.getsockname()[1]
     config = yaml.safe_load((ROOT / "deployments.yaml").read_text())
     # "local": another Ray on this machine is not joined.
-    with patch.dict(os.environ, PROXY_SETTING):
+    with patch.dict(os.environ, PROXY_SETTINGS):
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     url = f"http://127.0.0.1:{port}"

@@ -9,7 +9,7 @@ import pytest
 from ray.serve._private.utils import call_function_from_import_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dspine_serve.proxy_guard import PROXY_SETTING, ProxyGuard
+from dspine_serve.proxy_guard import PROXY_SETTINGS, ProxyGuard
 
 JSON = [(b"content-type", b"application/json")]
 TEXT = [(b"content-type", b"text/plain; charset=utf-8")]
@@ -98,7 +98,7 @@ async def ask(
 
 
 def test_serve_finds_it_where_the_environment_says() -> None:
-    [path] = PROXY_SETTING.values()
+    path = PROXY_SETTINGS["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"]
     [middleware] = call_function_from_import_path(path)
     assert middleware.cls is ProxyGuard
 
