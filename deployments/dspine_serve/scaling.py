@@ -16,7 +16,7 @@ from dspine_cluster.core.autoscaling_report import decode_drafter, decode_verifi
 from dspine_cluster.core.autoscaling_stats import Observation
 from dspine_cluster.core.awake_clock import AwakeClock
 from dspine_serve.leaving import Leaving
-from dspine_serve.logs import log_like_serve
+from dspine_serve.logs import Outage, log_like_serve
 from dspine_serve.scaling_config import Role, ScalingNote, merged_settings, read_note
 from dspine_serve.scaling_news import ScalingNews
 
@@ -56,13 +56,26 @@ class Scaler:
         self._settings: tuple[Mapping[str, Any], AutoscalingConfig] | None = None
         self._decided_at_s: float | None = None
         self._was_stale = False
+        self._outage = Outage(_logger, "autoscaling decides nothing, and all numbers stay")
 
     def numbers(self, contexts: Contexts) -> dict[DeploymentID, int]:
-        """How many replicas the deployments are to have; nothing where nothing is decided now."""
+        """How many replicas the deployments are to have; nothing where nothing is decided now.
+
+        Raises nothing: Serve's controller would update no application any more.
+        """
         now_s = self._clock()
         if self._decided_at_s is not None and now_s - self._decided_at_s < _PERIOD_S:
             return {}
         self._decided_at_s = now_s
+        try:
+            numbers = self._decide(contexts, now_s)
+        except Exception as error:
+            self._outage.lasts(error)
+            return {}
+        self._outage.is_over()
+        return numbers
+
+    def _decide(self, contexts: Contexts, now_s: float) -> dict[DeploymentID, int]:
         shown: dict[Role, AutoscalingContext] = {}
         note: ScalingNote | None = None
         for context in contexts.values():

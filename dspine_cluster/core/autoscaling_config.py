@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar
 
 from dspine_cluster.errors import ConfigError
@@ -38,8 +39,12 @@ class ReplicaLimits:
             raise ConfigError("0 <= min_replicas <= max_replicas and 1 <= max_replicas must hold")
         if self.max_step_up < 1 or self.max_step_down < 1:
             raise ConfigError("max_step_up and max_step_down must be at least 1")
-        if min(self.up_cooldown_s, self.down_cooldown_s, self.down_hold_s) < 0:
-            raise ConfigError("up_cooldown_s, down_cooldown_s and down_hold_s must not be negative")
+        if not all(
+            0 <= time_s < inf for time_s in (self.up_cooldown_s, self.down_cooldown_s, self.down_hold_s)
+        ):
+            raise ConfigError(
+                "up_cooldown_s, down_cooldown_s and down_hold_s must be finite and not negative"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,26 @@ class AutoscalingConfig:
             raise ConfigError(
                 "verifier_utilisation, drafter_busy_ratio and min_fresh_ratio must be in (0, 1]"
             )
-        if min(self.inter_token_s, self.smoothing_s, self.trend_s, self.drain_backlog_s, self.stale_s) <= 0:
+        times_s = (self.inter_token_s, self.smoothing_s, self.trend_s, self.drain_backlog_s, self.stale_s)
+        if not all(0 < time_s < inf for time_s in times_s):
             raise ConfigError(
-                "inter_token_s, smoothing_s, trend_s, drain_backlog_s and stale_s must be positive"
+                "inter_token_s, smoothing_s, trend_s, drain_backlog_s and stale_s must be positive and finite"
             )
-        if self.lead_s < 0 or self.hysteresis < 0 or self.min_speculation_gain < 0:
-            raise ConfigError("lead_s, hysteresis and min_speculation_gain must not be negative")
+        others = (
+            self.lead_s,
+            self.hysteresis,
+            self.min_speculation_gain,
+            self.max_draft_wait_ratio,
+            self.drafters_per_verifier,
+            self.probe_s,
+            self.probe_after_s,
+            self.zero_after_s or 0.0,
+        )
+        if not all(0 <= value < inf for value in others):
+            raise ConfigError(
+                "lead_s, hysteresis, min_speculation_gain, max_draft_wait_ratio, drafters_per_verifier, probe_s, "
+                "probe_after_s and zero_after_s must be finite and not negative"
+            )
         if self.zero_after_s is None and self.verifiers.min_replicas == 0:
             raise ConfigError(
                 "verifiers.min_replicas 0 needs zero_after_s, the idle time before the last one stops"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from math import isfinite, nan
 from typing import Any
 
 from dspine_cluster.core.autoscaling_stats import DrafterStats, RoundCurve, VerifierStats
@@ -21,12 +22,15 @@ def encode_verifier(stats: VerifierStats) -> dict[str, float]:
 
 
 def decode_verifier(replica_id: str, values: Mapping[str, float], more_age_s: float) -> VerifierStats | None:
-    """What was encoded `more_age_s` ago; None where something is missing, as before there is anything to tell."""
+    """What was encoded `more_age_s` ago; None where something is missing, as before there is anything to tell,
+    or no number to count with."""
     curve = sorted((int(n.removeprefix(_CURVE)), s) for n, s in values.items() if n.startswith(_CURVE))
     names = _names(VerifierStats)
-    if len(curve) < 2 or not all(_PREFIX + name in values for name in names):
+    if len(curve) < 2 or not _are_told(names, values):
         return None
     sizes, seconds = zip(*curve, strict=True)
+    if not all(second > 0 and isfinite(second) for second in seconds):
+        return None
     numbers: dict[str, Any] = {name: values[_PREFIX + name] for name in names}
     max_requests = int(numbers.pop("max_requests"))
     stats = VerifierStats(replica_id, curve=RoundCurve(sizes, seconds), max_requests=max_requests, **numbers)
@@ -39,9 +43,9 @@ def encode_drafter(stats: DrafterStats) -> dict[str, float]:
 
 
 def decode_drafter(replica_id: str, values: Mapping[str, float], more_age_s: float) -> DrafterStats | None:
-    """What was encoded `more_age_s` ago; None where something is missing."""
+    """What was encoded `more_age_s` ago; None where something is missing or no number to count with."""
     names = _names(DrafterStats)
-    if not all(_PREFIX + name in values for name in names):
+    if not _are_told(names, values):
         return None
     numbers: dict[str, Any] = {name: values[_PREFIX + name] for name in names}
     stats = DrafterStats(replica_id, **numbers)
@@ -50,6 +54,10 @@ def decode_drafter(replica_id: str, values: Mapping[str, float], more_age_s: flo
 
 def _names(kind: type[VerifierStats] | type[DrafterStats]) -> list[str]:
     return [field.name for field in fields(kind) if field.name not in _NOT_NUMBERS]
+
+
+def _are_told(names: list[str], values: Mapping[str, float]) -> bool:
+    return all(isfinite(values.get(_PREFIX + name, nan)) for name in names)
 
 
 def _numbers(stats: VerifierStats | DrafterStats) -> dict[str, float]:

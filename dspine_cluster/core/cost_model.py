@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from math import inf
 from typing import Any, ClassVar
 
 from dspine_cluster.core.batch_planner import BatchPlan
+from dspine_cluster.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class CostModel:
     """A pass over the drafter's weights."""
     draft_request_s: float = 5.0e-5
     """Drafting one block more."""
+
+    def __post_init__(self) -> None:
+        if not all(0 <= seconds < inf for seconds in astuple(self)):
+            raise ConfigError("step times must be finite and not negative")
 
     def pass_s(self, num_requests: int, num_tokens: int, num_kv_tokens: int) -> float:
         """One pass of `num_tokens` through the target, of requests that read `num_kv_tokens` together."""

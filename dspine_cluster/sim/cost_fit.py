@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def read_costs(path: Path, model: str = "27b") -> CostModel:
     try:
         results = json.loads(path.read_text(encoding="utf-8"))["results"]
         return fit_costs(results, model)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ConfigError(f"{path} is no report of gpu_round with parts of {model}: {error}") from error
 
 
@@ -59,6 +60,8 @@ def _points(results: Sequence[Mapping[str, Any]], model: str, part: str) -> list
         if row["model"] == model and row["part"] == part:
             times = [row[name] for name in ("eager_ms", "graph_ms") if row[name] is not None]
             points.append((int(row["num_requests"]), int(row["num_tokens"]), min(times) / 1000))
+    if not all(tokens > 0 and 0 < seconds < inf for _, tokens, seconds in points):
+        raise ValueError(f"{part} has sizes or times that are not positive")
     if len({requests for requests, _, _ in points}) < 2:
         raise ValueError(f"{part} was not measured at two sizes")
     return points

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Literal
 
@@ -40,7 +41,7 @@ def run_fleet(
 def fidelity_differences(
     scenario: Scenario, policy: Callable[[], ScalingPolicy], seed: int
 ) -> dict[str, float]:
-    """How far fluid runs are from those round by round, relative to the latter."""
+    """How far fluid runs are from those round by round, relative to the latter; infinite where only these have none."""
     table = make_table(scenario)
     fluid, rounds = (
         score(scenario, run_fleet(scenario, policy(), fidelity, seed, table)) for fidelity in FIDELITIES
@@ -53,7 +54,13 @@ def fidelity_differences(
         "ttft_p50_s",
         "inter_token_p50_s",
     )
-    return {name: getattr(fluid, name) / getattr(rounds, name) - 1 for name in names}
+    return {name: _difference(getattr(fluid, name), getattr(rounds, name)) for name in names}
+
+
+def _difference(value: float, reference: float) -> float:
+    if reference:
+        return value / reference - 1
+    return inf if value else 0.0
 
 
 def make_table(scenario: Scenario) -> RoundTable:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 from pydantic import ConfigDict
 
-from dspine_cluster.config import STRICT, parse_config, parse_verify
+from dspine_cluster.config import STRICT, parse_config, parse_verify, require
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.placement_score import PlacementConfig
 from dspine_cluster.errors import ConfigError
 from dspine_cluster.sim.cost_fit import read_costs
+from dspine_cluster.sim.ranges import in_range, not_empty, positive
 from dspine_cluster.sim.verifier import VerifierLimits
+from dspine_cluster.types import MAX_PROPOSALS
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Objective:
     met_ratio: float = 0.99
     """Of all requests."""
 
+    def __post_init__(self) -> None:
+        positive(self, "ttft_s inter_token_s")
+        in_range(self, 0, "met_ratio", most=1)
+
 
 @dataclass(frozen=True)
 class Burst:
@@ -41,6 +49,9 @@ class Burst:
     at_s: float
     for_s: float
     factor: float
+
+    def __post_init__(self) -> None:
+        in_range(self, 0, "at_s for_s factor")
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,8 @@ class LoadConfig:
     bursts: tuple[Burst, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.conversations_per_s <= 0 or not 0 <= self.amplitude <= 1 or self.period_s <= 0:
-            raise ConfigError("conversations_per_s and period_s must be positive, amplitude in [0, 1]")
+        positive(self, "conversations_per_s period_s")
+        in_range(self, 0, "amplitude", most=1)
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,20 @@ class Kind:
     def __post_init__(self) -> None:
         if not 0 <= self.acceptance <= 1 or not self.shares:
             raise ConfigError(f"kinds {self.name}: acceptance must be in [0, 1], and shares not be empty")
+        in_range(self, 1, "median_output_tokens")
+        times = [at_s for at_s, _ in self.shares]
+        require(times == sorted(set(times)), "shares", "be in the order of their times, each once")
+        require(all(0 <= share < inf for _, share in self.shares), "shares", "be finite and not negative")
+
+
+def share_at(shares: Sequence[tuple[float, float]], at_s: float) -> float:
+    """Linear between the points, constant outside."""
+    before = [point for point in shares if point[0] <= at_s]
+    after = [point for point in shares if point[0] > at_s]
+    if not before or not after:
+        return (before[-1] if before else after[0])[1]
+    (t0, y0), (t1, y1) = before[-1], after[0]
+    return y0 + (y1 - y0) * (at_s - t0) / (t1 - t0)
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,11 @@ class ConversationConfig:
     """Standard deviation of the logarithm of all lengths."""
     max_tokens: int = 16_000
     """A conversation ends before it gets longer."""
+
+    def __post_init__(self) -> None:
+        in_range(self, 1, "mean_turns num_system_prompts median_system_tokens median_user_tokens max_tokens")
+        positive(self, "median_gap_s")
+        in_range(self, 0, "spread", most=10)
 
 
 @dataclass(frozen=True)
@@ -119,6 +149,13 @@ class ReplicaConfig:
 
     def __post_init__(self) -> None:
         parse_verify(self.verify)
+        in_range(self, 0, "verifier_start_s drafter_start_s verifier_gpus drafter_gpus")
+        in_range(self, 0, "initial_verifiers initial_drafters")
+        in_range(self, 0, "slow_ratio", most=1)
+        positive(self, "slow_factor")
+        positive(self.limits, "pool_tokens max_running_requests max_batch_tokens prefill_chunk_tokens")
+        in_range(self.limits, 0, "max_checkpoints")
+        in_range(self.limits, 0, "max_verify_length", most=MAX_PROPOSALS)
 
 
 @dataclass(frozen=True)
@@ -129,6 +166,9 @@ class Loss:
 
     at_s: float
     verifiers: int
+
+    def __post_init__(self) -> None:
+        in_range(self, 0, "at_s verifiers")
 
 
 @dataclass(frozen=True)
@@ -143,6 +183,9 @@ class OwnChoices:
     """Of verifiers and drafters."""
     smoothing_s: tuple[float, ...] = (25, 12)
 
+    def __post_init__(self) -> None:
+        not_empty(self)
+
 
 @dataclass(frozen=True)
 class ServeRival:
@@ -155,6 +198,11 @@ class ServeRival:
     downscale_delay_s: tuple[float, ...] = (20, 60)
     upscale_delay_s: tuple[float, ...] = (0,)
 
+    def __post_init__(self) -> None:
+        not_empty(self)
+        positive(self, "target_ongoing_requests")
+        in_range(self, 0, "drafters_per_verifier downscale_delay_s upscale_delay_s")
+
 
 @dataclass(frozen=True)
 class FixedRival:
@@ -164,6 +212,11 @@ class FixedRival:
 
     verifiers: tuple[int, ...] = (6, 2, 3, 4, 5, 7, 8, 9)
     drafters_per_verifier: tuple[float, ...] = (0.15,)
+
+    def __post_init__(self) -> None:
+        not_empty(self)
+        positive(self, "verifiers")
+        in_range(self, 0, "drafters_per_verifier")
 
 
 @dataclass(frozen=True)
@@ -198,8 +251,16 @@ class Scenario:
     def __post_init__(self) -> None:
         if not self.kinds:
             raise ConfigError("kinds must name at least one kind of text")
-        if not 0 <= self.warm_up_s < self.duration_s:
-            raise ConfigError("warm_up_s must be less than duration_s")
+        if not 0 <= self.warm_up_s < self.duration_s < inf:
+            raise ConfigError("warm_up_s must be less than duration_s, which must be finite")
+        times = {at_s for kind in self.kinds for at_s, _ in kind.shares}
+        is_shared = all(any(share_at(kind.shares, at_s) > 0 for kind in self.kinds) for at_s in times)
+        require(is_shared, "shares", "be positive for at least one of the kinds at each time")
+        require(bool(self.sweep_seeds), "sweep_seeds", "name at least one seed")
+        require(bool(self.held_out_seeds), "held_out_seeds", "name at least one seed")
+        require(
+            self.costs.weights_s > 0 and self.costs.token_s > 0, "costs", "have weights_s and token_s above 0"
+        )
         if set(self.sweep_seeds) & set(self.held_out_seeds):
             raise ConfigError("held_out_seeds must differ from sweep_seeds")
 
@@ -212,7 +273,7 @@ def read_scenario(path: Path) -> Scenario:
     """
     try:
         values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read scenario {path}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"scenario {path} must be a mapping of keys, see the files in scenarios/")

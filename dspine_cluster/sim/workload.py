@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from math import cos, log, pi
 from random import Random
 
 from dspine_cluster.core.page_hash import PageKey
-from dspine_cluster.sim.scenario import LoadConfig, Scenario
+from dspine_cluster.sim.scenario import LoadConfig, Scenario, share_at
 from dspine_cluster.types import PAGE_TOKENS
 
 TOKENS_PER_CONVERSATION = 1 << 15
@@ -96,16 +96,6 @@ def rate_at(load: LoadConfig, at_s: float) -> float:
         if burst.at_s <= at_s < burst.at_s + burst.for_s:
             rate *= burst.factor
     return rate
-
-
-def share_at(shares: Sequence[tuple[float, float]], at_s: float) -> float:
-    """Linear between the points, constant outside."""
-    before = [point for point in shares if point[0] <= at_s]
-    after = [point for point in shares if point[0] > at_s]
-    if not before or not after:
-        return (before[-1] if before else after[0])[1]
-    (t0, y0), (t1, y1) = before[-1], after[0]
-    return y0 + (y1 - y0) * (at_s - t0) / (t1 - t0)
 
 
 def _exchanges(scenario: Scenario, kind: int, system_tokens: int, random: Random) -> tuple[Exchange, ...]:

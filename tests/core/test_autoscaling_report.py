@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from dspine_cluster.core.autoscaling_report import (
 from dspine_cluster.core.autoscaling_stats import DrafterStats, RoundCurve, VerifierStats
 
 NUMBERS = st.floats(0, 1e6)
+SECONDS = st.floats(1e-6, 1e6)
 VERIFIER = VerifierStats(
     "v", 0.5, RoundCurve((1, 4, 32), (0.02, 0.03, 0.09)), 32, committed_tokens_per_s=80.0
 )
@@ -25,7 +27,7 @@ def test_a_drafter_s_figures_come_back(stats: DrafterStats) -> None:
     assert decode_drafter("d", encode_drafter(stats), 0.0) == stats
 
 
-@given(NUMBERS, NUMBERS, st.lists(NUMBERS, min_size=2, max_size=9))
+@given(NUMBERS, NUMBERS, st.lists(SECONDS, min_size=2, max_size=9))
 def test_a_verifier_s_figures_come_back(gain: float, running: float, seconds: list[float]) -> None:
     curve = RoundCurve(tuple(2**i for i in range(len(seconds))), tuple(seconds))
     stats = replace(VERIFIER, speculation_gain=gain, running_requests=running, curve=curve)
@@ -44,6 +46,21 @@ def test_half_of_the_figures_are_none(missing: str) -> None:
     if missing.startswith("dspine_curve"):
         values.pop("dspine_curve_4")
     assert decode_verifier("v", values, 0.0) is None
+
+
+@pytest.mark.parametrize("broken", sorted(encode_verifier(VERIFIER)))
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_figures_with_one_that_is_no_number_are_none(broken: str, value: float) -> None:
+    assert decode_verifier("v", encode_verifier(VERIFIER) | {broken: value}, 0.0) is None
+
+
+@pytest.mark.parametrize("broken", sorted(encode_drafter(DrafterStats("d", 0.0))))
+def test_a_drafter_s_figures_with_one_that_is_no_number_are_none(broken: str) -> None:
+    assert decode_drafter("d", encode_drafter(DrafterStats("d", 0.0)) | {broken: nan}, 0.0) is None
+
+
+def test_rounds_that_take_no_time_are_no_figures() -> None:
+    assert decode_verifier("v", encode_verifier(VERIFIER) | {"dspine_curve_1": 0.0}, 0.0) is None
 
 
 def test_names_are_not_those_of_serve() -> None:

@@ -67,11 +67,29 @@ def test_without_a_file_there_is_no_pace() -> None:
     assert read_pace(None) is None
 
 
-@pytest.mark.parametrize("text", ["passes_s: 1", "weights_s: long", "[1, 2]", "a: b: c"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "passes_s: 1",
+        "weights_s: long",
+        "[1, 2]",
+        "a: b: c",
+        "weights_s: -1",
+        "weights_s: .nan",
+        "a: 2026-99-99",
+    ],
+)
 def test_what_is_no_cost_model_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "pace.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError):
+        read_pace(str(path))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pace.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot read"):
         read_pace(str(path))
 
 

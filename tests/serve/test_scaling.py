@@ -3,17 +3,20 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from math import nan
 
 import pytest
 from ray.serve._private.common import DeploymentID
 from ray.serve.config import AutoscalingConfig as ServeAutoscalingConfig
 from ray.serve.config import AutoscalingContext
 
+from dspine_cluster.core.autoscaling_config import ReplicaLimits
 from dspine_cluster.errors import ConfigError
 from dspine_serve.scaling import Reports, Scaler
 from dspine_serve.scaling_config import Role
 from dspine_serve.scaling_news import ScalingNews
-from tests.serve.scaling_contexts import IDS, context, drafter_figures, verifier_figures
+from tests.serve.scaling_contexts import IDS, SETTINGS, context, drafter_figures, verifier_figures
 
 CLOCK_AHEAD_S = 5000.0
 """Replicas' clocks beside the controller's."""
@@ -179,6 +182,38 @@ def test_settings_of_the_policy_outdo_those_of_the_application() -> None:
     application = Application({"verifiers": {"max_replicas": 3}})
     application.run(60, 9000)
     assert application.numbers[0] == 3
+
+
+@pytest.mark.parametrize("broken", ["dspine_committed_tokens_per_s", "dspine_acceptance_length"])
+def test_a_verifier_that_tells_no_numbers_leaves_nothing_behind(broken: str) -> None:
+    application, other = Application(), Application()
+    for each in (application, other):
+        each.run(30, 2000)
+    application.now_s += 1.0
+    told = {"verifier0": verifier_figures(1000), "verifier1": verifier_figures(1000) | {broken: nan}}
+    application.scaler.numbers({IDS[Role.VERIFIER]: context(Role.VERIFIER, told, 9000.0)})
+    for each in (application, other):
+        each.run(60, 6000)
+    assert application.numbers[0] == other.numbers[0]
+
+
+def test_what_cannot_be_decided_is_logged_once_and_all_numbers_stay(
+    logged: pytest.LogCaptureFixture,
+) -> None:
+    """As settings of the policy that contradict later ones of the application."""
+    application = Application({"verifiers": {"min_replicas": 4}})
+    broken = replace(SETTINGS, verifiers=ReplicaLimits(max_replicas=3))
+    shown = {
+        IDS[Role.VERIFIER]: context(Role.VERIFIER, {"v": verifier_figures(10)}, 1.0, settings=broken),
+        IDS[Role.DRAFTER]: context(Role.DRAFTER, {"d": drafter_figures(0.1)}, 1.0, settings=broken),
+    }
+    for _ in range(3):
+        application.now_s += 1.0
+        assert application.scaler.numbers(shown) == {}
+    assert [record.levelname for record in logged.records] == ["WARNING"]
+    assert "min_replicas" in logged.text
+    application.run(30, 2000)
+    assert application.numbers[0] == 4
 
 
 def test_unknown_settings_are_refused() -> None:

@@ -16,3 +16,9 @@ def test_a_run_is_repeatable(make_scenario: Any) -> None:
     scenario = make_scenario(duration_s=30.0)
     one, other = (run_fleet(scenario, FixedNumbers(2, 0.5), "fluid", 1) for _ in range(2))
     assert one.ended_s == other.ended_s
+
+
+def test_runs_in_which_nobody_comes_do_not_differ(make_scenario: Any) -> None:
+    scenario = make_scenario(duration_s=20.0, load={"conversations_per_s": 1e-9})
+    differences = fidelity_differences(scenario, lambda: FixedNumbers(1, 1.0), 1)
+    assert set(differences.values()) == {0.0}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dspine_cluster.sim.scenario import Burst, LoadConfig
-from dspine_cluster.sim.workload import make_talks, rate_at, share_at
+from dspine_cluster.sim.scenario import Burst, LoadConfig, share_at
+from dspine_cluster.sim.workload import make_talks, rate_at
 from dspine_cluster.types import PAGE_TOKENS
 
 
