@@ -41,6 +41,13 @@ class Rounds:
             )
         self.meter.advance(self.now_s, num_requests)
 
+    def add_plain(self, count: int) -> None:
+        """Rounds of single requests that take no time here and commit one token."""
+        so_far = self.totals
+        self.totals = replace(
+            so_far, rounds=so_far.rounds + count, committed_tokens=so_far.committed_tokens + count
+        )
+
     def look(self) -> None:
         """What happens from now on counts by itself."""
         self.meter.stats(self.now_s, self.totals, LOAD, estimate)
@@ -199,8 +206,7 @@ def test_few_rounds_are_averaged_over_longer_than_the_window() -> None:
     rounds.look()
     rounds.meter.advance(rounds.now_s, 1)
     rounds.now_s += 4.0
-    so_far = rounds.totals
-    rounds.totals = replace(so_far, rounds=so_far.rounds + 16, committed_tokens=so_far.committed_tokens + 16)
+    rounds.add_plain(16)
     rounds.look()
     rounds.now_s += 2.0
     assert rounds.stats().acceptance_length == pytest.approx((3 * 80 + 16) / 96)
@@ -214,6 +220,5 @@ def test_what_is_long_ago_never_counts() -> None:
         rounds.meter.advance(rounds.now_s, 0)
         rounds.now_s += 3.0
         rounds.look()
-    so_far = rounds.totals
-    rounds.totals = replace(so_far, rounds=so_far.rounds + 16, committed_tokens=so_far.committed_tokens + 16)
+    rounds.add_plain(16)
     assert rounds.stats().acceptance_length == 1.0
