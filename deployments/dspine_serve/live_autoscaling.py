@@ -16,6 +16,7 @@ import re
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -151,23 +152,27 @@ def _is_ready(running: Scaled) -> bool:
     return bool(details["status"] == "RUNNING")
 
 
-async def ask(client: httpx.AsyncClient, task: str, seed: int) -> None:
-    """One request of a task, answered whole.
-
-    Raises:
-        httpx.HTTPError: it failed.
-    """
+async def ask(client: httpx.AsyncClient, task: str, seed: int) -> str | None:
+    """One request of a task, answered whole; what went wrong with it, if anything did."""
     body = json.loads((_EXAMPLES / f"{task}.json").read_text())
     body |= {"model": "miniature", "max_tokens": _MAX_TOKENS, "temperature": 0.7, "seed": seed}
-    (await client.post("/v1/chat/completions", json=body)).raise_for_status()
+    try:
+        answer = await client.post("/v1/chat/completions", json=body)
+    except httpx.HTTPError as error:
+        return type(error).__name__
+    return None if answer.is_success else f"HTTP {answer.status_code}"
 
 
 async def run_phases(
     running: Scaled, phases: Sequence[Phase], is_over: Callable[[ScalingSample], bool] | None = None
-) -> list[ScalingSample]:
-    """Ask what `phases` say, and look every second, until the end or until `is_over`."""
+) -> tuple[list[ScalingSample], Counter[str]]:
+    """Ask what `phases` say, and look every second, until the end or until `is_over`; also how many requests failed.
+
+    Raises:
+        httpx.HTTPError: the application does not tell its state.
+    """
     samples: list[ScalingSample] = []
-    asked: list[asyncio.Task[None]] = []
+    asked: list[asyncio.Task[str | None]] = []
     limits = httpx.Limits(max_connections=None)
     started_s = time.monotonic()
 
@@ -189,9 +194,11 @@ async def run_phases(
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         for task in both:
             task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
-        await asyncio.gather(*asked)
-    return samples
+        looked, _ = await asyncio.gather(*both, return_exceptions=True)
+        if isinstance(looked, httpx.HTTPError):
+            raise looked
+        answers = await asyncio.gather(*asked)
+    return samples, Counter(failure for failure in answers if failure is not None)
 
 
 async def _sample(running: Scaled, client: httpx.AsyncClient, started_s: float) -> ScalingSample:
@@ -218,8 +225,9 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     phases = phases_of(arguments.step_s, arguments.constant_s)
     with scaled_application(max_verifiers=4, down_hold_s=40.0) as running:
-        samples = asyncio.run(run_phases(running, phases))
+        samples, failures = asyncio.run(run_phases(running, phases))
         report = {
+            "failed_requests": failures,
             "phases": summarise_scaling(phases, samples),
             "reasons": running.reasons(),
             "samples": [asdict(sample) for sample in samples],

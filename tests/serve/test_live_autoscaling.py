@@ -26,11 +26,13 @@ def scaled() -> Iterator[Scaled]:
 
 def test_a_load_step_adds_a_verifier_and_its_end_takes_it_away_with_reasons(scaled: Scaled) -> None:
     step = [Phase("load step", "arithmetic", 2.0, LONG_S)]
-    samples = asyncio.run(run_phases(scaled, step, is_over=lambda sample: sample.verifiers == 2))
+    samples, failures = asyncio.run(run_phases(scaled, step, is_over=lambda sample: sample.verifiers == 2))
+    assert not failures
     assert samples[0].verifiers == 1
     assert samples[-1].verifiers == 2
     low = [Phase("low load", "arithmetic", 0.05, LONG_S)]
-    samples = asyncio.run(run_phases(scaled, low, is_over=lambda sample: sample.verifiers == 1))
+    samples, failures = asyncio.run(run_phases(scaled, low, is_over=lambda sample: sample.verifiers == 1))
+    assert not failures
     assert samples[-1].verifiers == 1
     added = next(reason for reason in scaled.reasons() if "verifiers 1 -> 2" in reason)
     assert "tokens/s ahead" in added
