@@ -55,7 +55,7 @@ def generate(
     device: str = "cpu",
 ) -> None:
     """Print the answer to PROMPT with each round's accepted tokens marked."""
-    from dspine_cluster.api.schema import ChatMessage
+    from dspine_cluster.api.chat_schema import ChatMessage
     from dspine_cluster.generate import print_generation, read_messages
 
     if (prompt is None) == (messages is None):

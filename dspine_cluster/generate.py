@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer
-from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.errors import RequestError
 from dspine_cluster.local_pair import local_pair

@@ -1,39 +1,21 @@
-"""The bodies that clients send, in OpenAI's shape with the extensions that vLLM and SGLang share.
-
-Types are strict: `"1"` is no number and `true` is no integer. Unknown fields are kept in `model_extra`, where
-`unsupported.check_extra_fields` refuses or logs them.
-"""
+"""The bodies that clients send, in OpenAI's shape with the extensions that vLLM and SGLang share."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-_MAX_LOGIT_BIAS = 1024
-
-
-def _few_entries(value: Any) -> Any:
-    """Every wrong entry would be an error of its own: too many are refused before they are looked at."""
-    if isinstance(value, dict) and len(value) > _MAX_LOGIT_BIAS:
-        raise PydanticCustomError("too_long", f"at most {_MAX_LOGIT_BIAS} entries are allowed")
-    return value
-
-
-Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-TokenId = Annotated[int, Field(ge=0)]
-# `fail_fast`: a long list of wrong items is one error, not millions.
-TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
-Texts = Annotated[list[str], Field(fail_fast=True)]
-FunctionName = Annotated[str, Field(min_length=1, max_length=256)]
-NumTopLogprobs = Annotated[int, Field(ge=0, le=20)]
-LogitBias = dict[str, Annotated[float, Field(ge=-100, le=100)]]
-Prompts = str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
-
-
-class RequestModel(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, frozen=True)
+from dspine_cluster.api.chat_schema import ChatMessage, ChatTemplateKwargs, Tool, ToolObject
+from dspine_cluster.api.request_fields import (
+    Int64,
+    LogitBias,
+    NumTopLogprobs,
+    Prompts,
+    RequestModel,
+    Texts,
+    TokenIds,
+)
 
 
 class StreamOptions(RequestModel):
@@ -51,100 +33,6 @@ class DspineOptions(RequestModel):
     """Of each token whether it is an accepted proposal."""
     stream_tokens: bool = False
     """A stream has an event for each token, not for each round."""
-
-
-class TextPart(RequestModel):
-    """One part of a message's content. Only text is served; `type` is checked where the prompt is made."""
-
-    type: str
-    text: str | None = None
-
-
-class CalledFunction(RequestModel):
-    name: FunctionName
-    arguments: str
-    """JSON text."""
-
-
-class MessageToolCall(RequestModel):
-    """A call that the assistant made earlier."""
-
-    id: str | None = None
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-
-class ChatMessage(RequestModel):
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
-    name: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True)] | None = None
-    tool_call_id: str | None = None
-
-
-class ToolFunction(RequestModel):
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    """A JSON schema of an object."""
-    strict: bool | None = None
-
-
-class Tool(RequestModel):
-    type: Literal["function"]
-    function: ToolFunction
-
-
-class FunctionChoice(RequestModel):
-    name: str
-
-
-class NamedToolChoice(RequestModel):
-    type: Literal["function"]
-    function: FunctionChoice
-
-
-class AllowedTools(RequestModel):
-    mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedToolChoice], Field(fail_fast=True)]
-
-
-class AllowedToolsChoice(RequestModel):
-    """Some of the tools."""
-
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
-
-
-def type_tag(value: Any, default: str | None = None) -> str:
-    """Which model of a union `value` is for. What tells of errors leaves tags out, as they are no names of fields."""
-    kind = value.get("type", default) if isinstance(value, dict) else getattr(value, "type", default)
-    return f"type={kind}"
-
-
-ToolObject = Annotated[
-    Annotated[NamedToolChoice, Tag("type=function")]
-    | Annotated[AllowedToolsChoice, Tag("type=allowed_tools")],
-    Discriminator(
-        type_tag,
-        custom_error_type="unknown_choice",
-        custom_error_message="Input should be an object of type 'function' or 'allowed_tools'",
-    ),
-]
-
-
-class ChatTemplateKwargs(RequestModel):
-    """What a client may tell the chat template."""
-
-    enable_thinking: bool | None = None
-    preserve_thinking: bool | None = None
-    """Keep the reasoning of all earlier turns."""
-
-    @property
-    def known(self) -> dict[str, Any]:
-        """The variables that are set and that this server passes on."""
-        return self.model_dump(include=set(type(self).model_fields), exclude_none=True)
 
 
 class JsonSchemaFormat(RequestModel):
@@ -201,7 +89,7 @@ class SamplingOptions(RequestModel):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
-    logit_bias: Annotated[LogitBias, BeforeValidator(_few_entries)] | None = None
+    logit_bias: LogitBias | None = None
     allowed_token_ids: TokenIds | None = None
     """No others become output."""
     bad_words: Texts | None = None

@@ -11,8 +11,8 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer
-from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.bench.statistics import ratio_interval
 from dspine_cluster.config import VerifierConfig

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.prompting.chat_template import EncodedPrompt
-from dspine_cluster.api.schema import ChatCompletionRequest, ChatMessage, CompletionRequest
+from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.translate import generate_requests
 from dspine_cluster.errors import RequestError
 from dspine_cluster.types import SamplingParams

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer
-from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.config import EngineConfig, ModelSource, VerifierConfig, limit_threads
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.noise import gumbel

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from dspine_cluster import miniature
+from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer
-from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, VerifierConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.drafter.load import load_drafter_replica

@@ -14,9 +14,9 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
 from dspine_cluster.api.answering.reasoning import Thinking
+from dspine_cluster.api.chat_schema import ChatMessage, Tool
 from dspine_cluster.api.prompting.messages import template_messages
 from dspine_cluster.api.prompting.token_bounds import TokenBound
-from dspine_cluster.api.schema import ChatMessage, Tool
 from dspine_cluster.api.tool_calling.tool_calls import CallForm, call_forms
 from dspine_cluster.api.tool_calling.tools import template_tools
 from dspine_cluster.errors import CheckpointError, RequestError

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from dspine_cluster.api.chat_schema import ChatMessage, MessageToolCall
 from dspine_cluster.api.json_size import MAX_CONTAINERS, has_too_many_containers
-from dspine_cluster.api.schema import ChatMessage, MessageToolCall
 from dspine_cluster.errors import RequestError
 
 

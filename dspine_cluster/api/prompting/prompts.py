@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dspine_cluster.api.chat_schema import Tool
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
-from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, Prompts, Tool
+from dspine_cluster.api.request_fields import Prompts
+from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.errors import RequestError
 
 

@@ -6,15 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from dspine_cluster.api.schema import (
-    ChatTemplateKwargs,
-    FunctionName,
-    NumTopLogprobs,
-    RequestModel,
-    SamplingOptions,
-    StructuredOutputs,
-    type_tag,
-)
+from dspine_cluster.api.chat_schema import ChatTemplateKwargs
+from dspine_cluster.api.request_fields import FunctionName, NumTopLogprobs, RequestModel, type_tag
+from dspine_cluster.api.schema import SamplingOptions, StructuredOutputs
 
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)

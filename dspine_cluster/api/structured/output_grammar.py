@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspine_cluster.api.answering.reasoning import Thinking
+from dspine_cluster.api.chat_schema import NamedToolChoice, Tool
 from dspine_cluster.api.schema import (
     ChatCompletionRequest,
     CompletionRequest,
     GenerationOptions,
-    NamedToolChoice,
     StructuredOutputs,
-    Tool,
 )
 from dspine_cluster.api.structured.json_schemas import is_xml_name, schema_grammar, xml_parameters_grammar
 from dspine_cluster.api.structured.patterns import check_pattern, check_repeats

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from dspine_cluster.api.schema import AllowedToolsChoice, ChatCompletionRequest, NamedToolChoice, Tool
+from dspine_cluster.api.chat_schema import AllowedToolsChoice, NamedToolChoice, Tool
+from dspine_cluster.api.schema import ChatCompletionRequest
 from dspine_cluster.api.tool_calling.parameter_types import ParameterTypes
 from dspine_cluster.errors import RequestError
 

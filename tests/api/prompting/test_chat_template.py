@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.api.answering.reasoning import Thinking
+from dspine_cluster.api.chat_schema import ChatMessage, TextPart, Tool, ToolFunction
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
-from dspine_cluster.api.schema import ChatMessage, TextPart, Tool, ToolFunction
 from dspine_cluster.errors import CheckpointError, RequestError
 from tests.api.fakes import CHAT_TEMPLATE, TOOLS_TEMPLATE, byte_tokenizer
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.prompting.messages import template_messages
-from dspine_cluster.api.schema import ChatMessage
 from dspine_cluster.errors import RequestError
 
 
