@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
+
+from dspine_cluster.core.sample_window import SampleWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +69,28 @@ class RecentFigures:
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
-        self._samples: deque[tuple[float, VerifierFigures]] = deque()
+        self._samples = SampleWindow[tuple[float, VerifierFigures]]()
 
     def note(self, figures: VerifierFigures, now_s: float) -> None:
         """The counts have changed."""
-        self._samples.append((now_s, figures))
+        self._samples.add((now_s, figures))
         self._forget(now_s)
 
     @property
     def latest(self) -> VerifierFigures:
         """Counts since the verifier's start."""
-        return self._samples[-1][1] if self._samples else VerifierFigures()
+        return self._samples.latest[1] if self._samples else VerifierFigures()
 
     def recent(self, now_s: float) -> tuple[VerifierFigures, float]:
         """What was done within the window, and the seconds that this took: fewer while nothing older is known."""
         self._forget(now_s)
         if not self._samples:
             return VerifierFigures(), self._window_s
-        first_s, first = self._samples[0]
+        first_s, first = self._samples.first
         return self.latest.since(first), min(self._window_s, max(now_s - first_s, 1.0))
 
     def _forget(self, now_s: float) -> None:
-        """Keep the last sample before the window, from which it counts, and what came later."""
-        while len(self._samples) > 1 and self._samples[1][0] <= now_s - self._window_s:
-            self._samples.popleft()
+        self._samples.forget(lambda sample: sample[0] <= now_s - self._window_s)
 
 
 def _merged(one: VerifierFigures, other: VerifierFigures, sign: int) -> VerifierFigures:

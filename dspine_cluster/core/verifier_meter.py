@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -10,6 +9,7 @@ from math import inf
 from dspine_cluster.core.autoscaling_stats import RoundCurve, VerifierStats
 from dspine_cluster.core.capacity_estimate import CapacityEstimate
 from dspine_cluster.core.online_fit import OnlineFit
+from dspine_cluster.core.sample_window import SampleWindow
 
 _OUTPUT_WEIGHT = 0.05
 _FIRST_OUTPUT_TOKENS = 300.0
@@ -75,7 +75,7 @@ class VerifierMeter:
         self._max_requests = max_requests
         self._window_s = window_s
         self._sizes = (*(2**i for i in range(max_requests.bit_length()) if 2**i < max_requests), max_requests)
-        self._samples: deque[_Sample] = deque()
+        self._samples = SampleWindow(_Sample(0.0, RoundTotals(0, 0, 0.0), 0, 0, 0.0, 0.0))
         self._advanced_at_s: float | None = None
         self._num_decoding = 0
         self._awake_s = self._busy_s = self._request_s = 0.0
@@ -88,9 +88,7 @@ class VerifierMeter:
 
     def advance(self, now_s: float, num_decoding: int) -> None:
         """So many requests decode from now on."""
-        if self._advanced_at_s is None:
-            self._samples.append(_Sample(0.0, RoundTotals(0, 0, 0.0), 0, 0, 0.0, 0.0))
-        else:
+        if self._advanced_at_s is not None:
             elapsed_s = min(now_s - self._advanced_at_s, _MAX_GAP_S)
             self._awake_s += elapsed_s
             if self._num_decoding:
@@ -128,14 +126,13 @@ class VerifierMeter:
         now = _Sample(
             self._awake_s, totals, self._first_tokens, self._prefilled_tokens, self._busy_s, self._request_s
         )
-        self._samples.append(now)
-        while len(self._samples) > 2 and self._has_left(self._samples[1], now):
-            self._samples.popleft()
+        self._samples.add(now)
+        self._samples.forget(lambda sample: self._has_left(sample, now))
         recent = self._first_since(now.at_s - self._window_s)
         busy_s = now.busy_s - recent.busy_s
         running = (now.request_s - recent.request_s) / busy_s if busy_s > 0 else float(load.running_requests)
         # Without rounds lately there is no time of a round, but still an acceptance length.
-        first = self._samples[0] if totals.rounds > recent.totals.rounds else recent
+        first = self._samples.first if totals.rounds > recent.totals.rounds else recent
         rounds, busy_s = totals.rounds - first.totals.rounds, now.busy_s - first.busy_s
         round_s = (now.request_s - first.request_s) / rounds if rounds else 0.0
         queue_s = 0.0
@@ -183,7 +180,7 @@ class VerifierMeter:
     def _first_since(self, since_s: float) -> _Sample:
         """The last sample until then, or the first of all."""
         earlier = (sample for sample in reversed(self._samples) if sample.at_s <= since_s)
-        return next(earlier, self._samples[0])
+        return next(earlier, self._samples.first)
 
     def _queue_s(self, waited_s: float) -> float:
         """What is more than the least that was ever waited lately, which messages need for their way."""
