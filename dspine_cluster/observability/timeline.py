@@ -47,6 +47,13 @@ class Timeline:
         self.ended = self._moment(session)
         self.drafter = drafter
 
+    def now(self, begun: Moment, last: RoundOutput | None) -> Moment:
+        """A caller who was last given this leaves, in the phase that began so: it may know of more rounds, or fewer."""
+        usage = begun.usage
+        if last is not None and last.usage.num_rounds > usage.num_rounds:
+            usage = last.usage
+        return Moment(self._clock(), begun.phase, usage, begun.num_computed)
+
     def _moment(self, session: Session) -> Moment:
         return Moment(self._clock(), session.phase, session.usage, session.num_computed)
 
@@ -70,8 +77,8 @@ class PhaseTrace:
         """Make the spans. `failure` says why the last phase was cut off, if it was."""
         if self.timeline is None:
             return
-        timeline = self.timeline
-        moments = [*timeline.moments, timeline.ended or self._present(timeline.moments[-1])]
+        timeline, moments = self.timeline, list(self.timeline.moments)
+        moments.append(timeline.ended or timeline.now(moments[-1], self.last))
         for begin, end in pairwise(moments):
             attributes = {**self._common(), **_figures(begin, end)}
             name = _NAMES[begin.phase]
@@ -87,13 +94,6 @@ class PhaseTrace:
 
     def _common(self) -> Attributes:
         return {"dspine.request.id": self._request.request_id, "dspine.verifier.id": self._tracing.replica_id}
-
-    def _present(self, begun: Moment) -> Moment:
-        """The caller leaves, and knows less than the loop may know."""
-        usage = begun.usage
-        if self.last is not None and self.last.usage.num_rounds > usage.num_rounds:
-            usage = self.last.usage
-        return Moment(time.monotonic(), begun.phase, usage, begun.num_computed)
 
 
 @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -170,6 +171,11 @@ def test_what_the_loop_knows_already_is_told_though_the_caller_has_not_got_it() 
 
     decode = spans_of(story).only("decode").attributes
     assert (decode["dspine.rounds"], decode["gen_ai.usage.output_tokens"]) == (0, 1)
+
+
+def test_a_caller_that_leaves_does_so_by_the_clock_of_what_was_noted() -> None:
+    timeline = Timeline(iter([1.0, 2.0]).__next__)
+    assert timeline.now(timeline.moments[-1], None) == replace(timeline.moments[-1], at_s=2.0)
 
 
 @pytest.mark.parametrize("traceparent", ["", TRACEPARENT])
