@@ -225,7 +225,7 @@ class VerifierLoop:
         joining = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.WAITING]
         self.streams.apply(plan)
         for session in [*plan.preempted, *joining]:
-            self.streams[session.uid].note_phase()
+            self.streams.by_uid[session.uid].note_phase()
         if self.policy.drafts_newcomers:
             self.drafters.greet(joining)
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
@@ -266,13 +266,13 @@ class VerifierLoop:
 
     def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""
-        session, timeline = self.streams[uid].session, self.streams[uid].timeline
-        drafter = self.drafters.forget(session)
-        if timeline is not None:
-            timeline.end(session, drafter)
-        self._pacing.forget([session])
+        stream = self.streams.by_uid[uid]
+        drafter = self.drafters.forget(stream.session)
+        if stream.timeline is not None:
+            stream.timeline.end(stream.session, drafter)
+        self._pacing.forget([stream.session])
         self.policy.forget(uid)
-        self.meter.note_end(session.num_output)
+        self.meter.note_end(stream.session.num_output)
         self.streams.remove(uid, keep_state=keep_state)
         self.metrics.finished_requests_total += 1
 

@@ -59,9 +59,6 @@ class Streams:
     def __contains__(self, uid: int) -> bool:
         return uid in self.by_uid
 
-    def __getitem__(self, uid: int) -> Stream:
-        return self.by_uid[uid]
-
     @property
     def num_free_slots(self) -> int:
         return self._state_pool.num_free

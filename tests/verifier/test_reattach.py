@@ -307,7 +307,7 @@ def test_only_the_context_that_a_drafter_keeps_is_sent(target: TargetModel) -> N
 
     first, second = Drafter(), Short()
     harness = decoding_harness(target, first, num_requests=2)
-    anchors = {uid: harness.loop.streams[uid].session.anchor_position for uid in range(2)}
+    anchors = {uid: harness.loop.streams.by_uid[uid].session.anchor_position for uid in range(2)}
     lose(harness, first, second)
     harness.run()
     for uid, anchor in anchors.items():
