@@ -168,11 +168,6 @@ class ClusterView:
         self.tick(now_s)
         return [known.record for known in self._known.values()]
 
-    def cached_keys(self, replica_id: str) -> frozenset[PageKey]:
-        """What a replica has said that it has cached; nothing when it is not known."""
-        known = self._known.get(replica_id)
-        return frozenset(known.keys if known is not None else ())
-
     def drafters(self, now_s: float) -> list[DrafterRecord]:
         """The drafters that are alive, longest known first."""
         return [record for record in self.records(now_s) if isinstance(record, DrafterRecord)]

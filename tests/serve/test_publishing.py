@@ -20,6 +20,7 @@ from dspine_cluster.errors import EngineStoppedError
 from dspine_serve.directory import Directory
 from dspine_serve.publishing import publish
 from tests.serve.directory_handle import DirectoryHandle, running, until
+from tests.snapshots import cached_keys
 
 VERIFIER = VerifierRecord("v", "n1", "e")
 KEYS = [bytes([i]) * 16 for i in range(4)]
@@ -50,9 +51,9 @@ def picture(directory: Directory | None) -> ClusterUpdates:
     return directory._view.updates_since(Cursor(), directory._clock())
 
 
-def cached(directory: Directory | None) -> frozenset[bytes]:
+def cached(directory: Directory | None) -> set[bytes]:
     assert directory is not None
-    return directory._view.cached_keys("v")
+    return cached_keys(directory._view, "v", directory._clock())
 
 
 def knows(handle: DirectoryHandle) -> Callable[[], bool]:
