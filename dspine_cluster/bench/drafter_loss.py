@@ -18,7 +18,7 @@ from dspine_cluster.transport.socket import connect, parse_endpoint
 from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.committed import Committed
-from dspine_cluster.verifier.load import load_verifier, make_policy
+from dspine_cluster.verifier.load import load_verifier, policy_for
 from dspine_cluster.verifier.loop import VerifierLoop
 
 
@@ -49,7 +49,7 @@ class Bench:
             loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
-            policy=make_policy(config.drafting.verify, loaded.drafter_config, loaded.engine.token_sizes),
+            policy=policy_for(config.drafting.verify, loaded.drafter_config, loaded.engine.token_sizes),
             block_size=loaded.drafter_config.block_size,
             mask_token_id=loaded.drafter_config.mask_token_id,
             deliver=self._count,

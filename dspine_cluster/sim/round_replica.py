@@ -10,18 +10,16 @@ from dspine_cluster.core.autoscaling_stats import VerifierStats
 from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.cost_model import CostModel
-from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.page_hash import PageKey, page_keys
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.survival import cells_of
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
     Blocks,
-    FixedVerifyLength,
     Outcomes,
     PassLoad,
-    VerifyLengthPolicy,
 )
+from dspine_cluster.core.verify_policy import make_policy
 from dspine_cluster.sim.drafters import SimulatedDrafter
 from dspine_cluster.sim.replica import Work
 from dspine_cluster.sim.replica_figures import ReplicaFigures
@@ -29,16 +27,6 @@ from dspine_cluster.sim.round_table import RoundTable
 from dspine_cluster.sim.simulation import Simulation
 from dspine_cluster.sim.verifier import ROOT, Job, SimulatedVerifier, VerifierLimits, draw_accepted
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
-
-
-def make_policy(verify: str, random: Random, max_proposals: int) -> VerifyLengthPolicy:
-    """The policy of a `verify` setting."""
-    length = parse_verify(verify)
-    return (
-        DynamicVerifyLength(random, max_proposals=max_proposals)
-        if length is None
-        else FixedVerifyLength(length)
-    )
 
 
 class RoundVerifier:
@@ -66,7 +54,7 @@ class RoundVerifier:
         self._cells = [cells_of([acceptance] * limits.max_verify_length) for acceptance in acceptances]
         self._random = random
         self._slow_factor = slow_factor
-        self._policy = make_policy(verify, random, limits.max_verify_length)
+        self._policy = make_policy(parse_verify(verify), random, max_proposals=limits.max_verify_length)
         self._figures = ReplicaFigures(table, len(acceptances))
         self._verifier = SimulatedVerifier(simulation, limits, costs, random, rounds=self)
         self._works: dict[str, Work] = {}

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from dspine_cluster.config import DraftingConfig, EngineConfig, VerifierConfig, parse_verify
-from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
+from dspine_cluster.core.verify_policy import make_policy
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.graphs import can_record
 from dspine_cluster.engine.memory import PoolBytes, free_bytes, num_pages
@@ -116,7 +116,7 @@ def _load_engine(
     return engine
 
 
-def make_policy(
+def policy_for(
     verify: str, drafter: DrafterConfig | None, token_sizes: Sequence[int] = ()
 ) -> VerifyLengthPolicy:
     """The policy of a `verify` setting; without a drafter that of plain decoding. `token_sizes` are the engine's.
@@ -127,9 +127,7 @@ def make_policy(
     length = parse_verify(verify)
     if drafter is None:
         return FixedVerifyLength(0)
-    if length is None:
-        return DynamicVerifyLength(Random(0), max_proposals=drafter.num_proposals, buckets=token_sizes)
-    return FixedVerifyLength(length)
+    return make_policy(length, Random(0), max_proposals=drafter.num_proposals, buckets=token_sizes)
 
 
 def _check_feature_sizes(config: DraftingConfig, row_bytes: int) -> None:

@@ -25,7 +25,7 @@ from dspine_cluster.verifier.capacity_report import CapacityReport
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.grammars import Grammars
-from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, make_policy
+from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, policy_for
 from dspine_cluster.verifier.load_report import LoadReport
 from dspine_cluster.verifier.loop import VerifierLoop
 from dspine_cluster.verifier.news_report import NewsReport
@@ -70,7 +70,7 @@ class VerifierService:
             loaded.token_bytes,
             engine_config=config.engine,
             drafting_config=config.drafting,
-            policy=make_policy(config.drafting.verify, drafter, loaded.engine.token_sizes),
+            policy=policy_for(config.drafting.verify, drafter, loaded.engine.token_sizes),
             block_size=drafter.block_size if drafter else 1,
             mask_token_id=self._mask_token_id,
             deliver=self._deliver,

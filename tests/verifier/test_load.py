@@ -12,7 +12,7 @@ from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import CheckpointError, ConfigError, MismatchError
 from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import load_tokenizer
-from dspine_cluster.verifier.load import load_verifier, make_policy
+from dspine_cluster.verifier.load import load_verifier, policy_for
 from tests.test_check import PAIR_27B
 
 SMALL = EngineConfig(max_model_len_tokens=64, pool_tokens=128, max_running_requests=1)
@@ -65,6 +65,6 @@ def test_the_miniature_s_tokenizer_ends_with_the_mask_token() -> None:
 
 def test_a_setting_makes_its_policy_and_without_a_drafter_nothing_is_drafted() -> None:
     config = load_verifier(VerifierConfig(engine=SMALL)).drafter_config
-    assert isinstance(make_policy("dynamic", config), DynamicVerifyLength)
-    assert make_policy("fixed:3", config) == FixedVerifyLength(3)
-    assert make_policy("off", config) == make_policy("dynamic", None) == FixedVerifyLength(0)
+    assert isinstance(policy_for("dynamic", config), DynamicVerifyLength)
+    assert policy_for("fixed:3", config) == FixedVerifyLength(3)
+    assert policy_for("off", config) == policy_for("dynamic", None) == FixedVerifyLength(0)
