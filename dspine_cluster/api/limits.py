@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dspine_cluster.errors import RequestError
+
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
@@ -20,3 +22,13 @@ class ApiLimits:
     max_stop_chars: int = 512
     """Of a stop string, and of a bad word."""
     max_bad_words: int = 128
+
+
+def check_num_completions(num_completions: int, num_prompts: int, most: int) -> None:
+    """Raises RequestError, which names what to change, where a request asks for more than `most`."""
+    if num_completions > most:
+        param = "prompt" if num_prompts > 1 else "n"
+        raise RequestError(
+            f"{param}: {num_completions} completions are more than the {most} that a request may ask for.",
+            param=param,
+        )

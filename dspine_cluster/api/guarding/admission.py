@@ -11,8 +11,9 @@ from dspine_cluster.api.answering.answers import Outputs
 from dspine_cluster.api.generation import Generator, generate_all
 from dspine_cluster.api.guarding.key_guard import over_limit
 from dspine_cluster.api.guarding.keys import Caller, current_caller
+from dspine_cluster.api.limits import check_num_completions
 from dspine_cluster.api.request_tracing import current_trace
-from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
+from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.observability.ingress_metrics import IngressMetrics
 from dspine_cluster.types import GenerateRequest, RoundOutput
 
@@ -75,11 +76,9 @@ class Admission:
         most = self._max_open_requests
         if caller.limiter is not None and caller.limiter.max_concurrent is not None:
             most = min(most, caller.limiter.max_concurrent)
-        if len(requests) > most:  # to come back later would never help
-            raise RequestError(
-                f"n: {len(requests)} completions are more than the {most} that may run at a time.", param="n"
-            )
-        prompt_tokens = _prompt_tokens(requests)
+        prompt_lengths = _prompt_lengths(requests)
+        check_num_completions(len(requests), len(prompt_lengths), most)  # to come back later would never help
+        prompt_tokens = sum(prompt_lengths)
         is_full = self.num_open + len(requests) > self._max_open_requests
         # One prompt is always taken, however long.
         is_busy = self.waiting_tokens > 0 and self.waiting_tokens + prompt_tokens > self._max_waiting_tokens
@@ -141,9 +140,9 @@ class _Ticket:
         self._waiting_tokens = 0
 
 
-def _prompt_tokens(requests: Sequence[GenerateRequest]) -> int:
-    """Of completions of the same prompt it counts once."""
-    return sum({id(request.prompt_ids): len(request.prompt_ids) for request in requests}.values())
+def _prompt_lengths(requests: Sequence[GenerateRequest]) -> list[int]:
+    """Of each prompt, once for all of its completions."""
+    return list({id(request.prompt_ids): len(request.prompt_ids) for request in requests}.values())
 
 
 def _as_callers(request: GenerateRequest, caller: Caller) -> GenerateRequest:

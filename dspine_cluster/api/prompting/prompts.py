@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dspine_cluster.api.chat_schema import Tool
-from dspine_cluster.api.limits import ApiLimits
+from dspine_cluster.api.limits import ApiLimits, check_num_completions
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.request_fields import Prompts
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
@@ -27,11 +27,8 @@ async def encode_prompts(
             bytes that no encoding of it could fit; such a prompt is not encoded.
     """
     prompts = [] if isinstance(body, ChatCompletionRequest) else _split(body.prompt)
-    num_completions = body.num_choices * max(len(prompts), 1)
-    if num_completions > limits.max_choices:
-        raise RequestError(
-            f"n: {num_completions} completions are more than the {limits.max_choices} allowed.", param="n"
-        )
+    num_prompts = max(len(prompts), 1)
+    check_num_completions(body.num_choices * num_prompts, num_prompts, limits.max_choices)
     max_len = limits.max_model_len_tokens
     if isinstance(body, ChatCompletionRequest):
         return [await tokenizer.encode_chat(body.messages, body.template_kwargs, tools, max_len)]

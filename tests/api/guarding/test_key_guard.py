@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -121,11 +122,14 @@ async def test_each_of_n_completions_counts_as_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("http", [keyed(max_concurrent_requests=3), HttpConfig(max_open_requests=3)])
-async def test_more_completions_than_may_ever_run_are_wrong_not_too_early(http: HttpConfig) -> None:
+@pytest.mark.parametrize(("asked", "param"), [({"n": 4}, "n"), ({"prompt": ["a"] * 4}, "prompt")])
+async def test_more_completions_than_may_ever_run_are_wrong_not_too_early(
+    http: HttpConfig, asked: dict[str, Any], param: str
+) -> None:
     generator = FakeGenerator()
     async with client_of(generator, http) as client:
-        answer = await complete(client, ONE, n=4)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+        answer = await complete(client, ONE, **asked)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     assert not generator.requests
 
 

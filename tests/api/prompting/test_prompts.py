@@ -31,10 +31,15 @@ async def test_ids_are_one_prompt_and_lists_of_ids_are_several() -> None:
     assert await encode([[1, 2], [3]]) == [EncodedPrompt((1, 2)), EncodedPrompt((3,))]
 
 
-@pytest.mark.parametrize(("prompt", "n"), [("a", 5), (["a", "b"], 3), ([[1]] * 5, 1)])
-async def test_more_completions_than_allowed_are_refused(prompt: object, n: int) -> None:
-    with pytest.raises(RequestError, match="completions"):
+@pytest.mark.parametrize(
+    ("prompt", "n", "param"), [("a", 5, "n"), (["a", "b"], 3, "prompt"), ([[1]] * 5, 1, "prompt")]
+)
+async def test_more_completions_than_allowed_are_refused_by_what_asks_for_them(
+    prompt: object, n: int, param: str
+) -> None:
+    with pytest.raises(RequestError, match=f"{param}: .* completions") as caught:
         await encode(prompt, n)
+    assert caught.value.param == param
 
 
 async def test_a_client_can_leave_out_the_tokens_that_begin_every_text() -> None:
