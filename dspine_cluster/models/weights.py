@@ -1,4 +1,4 @@
-"""Targets from model folders and back: build, load with every tensor accounted for, save."""
+"""Targets from model folders and back: load with every tensor accounted for, save."""
 
 from __future__ import annotations
 
@@ -47,19 +47,6 @@ def read_target_config(folder: Path) -> TargetConfig:
         return config
     ids = (*config.eos_token_ids, *parse_eos_token_ids(read_json(generation)))
     return replace(config, eos_token_ids=tuple(dict.fromkeys(ids)))
-
-
-def build_target(config: TargetConfig, *, seed: int, std: float = 0.02) -> TargetModel:
-    """A random fp32 target: matrices normal with `std`, decay rates uniform in (0.01, 16), norms the identity."""
-    model = make_target(config)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith(".A_log"):
-                parameter.uniform_(0.01, 16.0, generator=random).log_()
-            elif parameter.ndim > 1:
-                parameter.normal_(std=std, generator=random)
-    return model
 
 
 def load_target(

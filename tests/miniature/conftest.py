@@ -17,7 +17,7 @@ from dspine_cluster.miniature.settings import (
 )
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.models.weights import build_target
+from tests.random_targets import build_target
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -6,8 +6,8 @@ import torch
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.packing import pack_weights
-from dspine_cluster.models.weights import build_target
 from tests.models.test_config import HYBRID
+from tests.random_targets import build_target
 from tests.verifier.harness import dense_config
 
 CONFIGS = {

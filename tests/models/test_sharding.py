@@ -15,7 +15,8 @@ from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.layers import Rotary
 from dspine_cluster.models.sharding import Shard, shard_config
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.models.weights import build_target, load_target, save_target
+from dspine_cluster.models.weights import load_target, save_target
+from tests.random_targets import build_target
 from tests.verifier.harness import dense_config, hybrid_config
 
 NUM_RANKS = 2

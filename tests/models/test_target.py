@@ -8,9 +8,9 @@ from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.config import parse_target_config
 from dspine_cluster.models.target import TargetModel
-from dspine_cluster.models.weights import build_target
 from tests.models.hf_models import hf_qwen3, hf_qwen3_5, random_tokens
 from tests.models.test_config import HYBRID
+from tests.random_targets import build_target
 
 
 def run(
