@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import mul
 
-
-@dataclass(frozen=True, slots=True)
-class FitSettings:
-    """How fast a fit follows, and what it takes for noise. All in relation to the observed values."""
-
-    drift: float = 2e-5
-    """Share of the prior variance that each coefficient may wander between two observations."""
-    first_noise: float = 0.1
-    """Relative standard deviation of an observation, before it is learnt."""
-    min_noise: float = 0.02
-    noise_weight: float = 0.02
-    """Weight of an observation in the learnt noise."""
-    outlier_deviations: float = 3.0
-    """A residual counts as no more than this many standard deviations."""
-
-
-DEFAULT_FIT = FitSettings()
+# All in relation to the observed values.
+_DRIFT = 2e-5
+"""Share of the prior variance that each coefficient may wander between two observations."""
+_FIRST_NOISE = 0.1
+"""Standard deviation of an observation, before it is learnt."""
+_MIN_NOISE = 0.02
+_NOISE_WEIGHT = 0.02
+"""Of an observation in the learnt noise."""
+_OUTLIER_DEVIATIONS = 3.0
+"""A residual counts as no more than this many standard deviations."""
 
 
 class OnlineFit:
@@ -31,14 +23,13 @@ class OnlineFit:
     What the observations do not touch keeps its value, however long ago it was learnt.
     """
 
-    def __init__(self, prior_stds: Sequence[float], settings: FitSettings = DEFAULT_FIT) -> None:
+    def __init__(self, prior_stds: Sequence[float]) -> None:
         """Coefficients start at 0 with these standard deviations, in units of the observed values."""
         size = len(prior_stds)
         self.coefficients = [0.0] * size
-        self._settings = settings
-        self._drifts = [settings.drift * std * std for std in prior_stds]
+        self._drifts = [_DRIFT * std * std for std in prior_stds]
         self._covariance = [[std * std * (i == j) for j in range(size)] for i, std in enumerate(prior_stds)]
-        self._noise = settings.first_noise**2
+        self._noise = _FIRST_NOISE**2
 
     def predict(self, features: Sequence[float]) -> float:
         return float(sum(map(mul, self.coefficients, features)))
@@ -46,13 +37,12 @@ class OnlineFit:
     def note(self, features: Sequence[float], value: float) -> None:
         """Take in a positive `value` that was observed at `features`."""
         assert value > 0.0
-        settings = self._settings
         error = 1.0 - self.predict(features) / value
         row = [x / value for x in features]
         spread = [sum(map(mul, line, row)) for line in self._covariance]
         variance = sum(map(mul, row, spread)) + self._noise
-        limit = settings.outlier_deviations * variance**0.5
-        surprise = min(error * error / variance, settings.outlier_deviations**2)
+        limit = _OUTLIER_DEVIATIONS * variance**0.5
+        surprise = min(error * error / variance, _OUTLIER_DEVIATIONS**2)
         step = max(-limit, min(error, limit)) / variance
         self.coefficients = [c + s * step for c, s in zip(self.coefficients, spread, strict=True)]
         for i, drift in enumerate(self._drifts):
@@ -61,5 +51,5 @@ class OnlineFit:
                 line = self._covariance[i]
                 self._covariance[i] = [p - share * s for p, s in zip(line, spread, strict=True)]
             self._covariance[i][i] += drift
-        grown = self._noise * (1.0 + settings.noise_weight * (surprise - 1.0))
-        self._noise = max(grown, settings.min_noise**2)
+        grown = self._noise * (1.0 + _NOISE_WEIGHT * (surprise - 1.0))
+        self._noise = max(grown, _MIN_NOISE**2)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from sys import maxsize
 
-from dspine_cluster.core.online_fit import DEFAULT_FIT, FitSettings, OnlineFit
+from dspine_cluster.core.online_fit import OnlineFit
 
 _KNOTS = (0, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024)
 """Token counts at which the time for one token more may change."""
@@ -80,11 +80,10 @@ class PassCost:
     Beyond what was seen the last slope goes on, so that a length never tried looks no worse than its neighbours.
     """
 
-    def __init__(self, buckets: Sequence[int] = (), settings: FitSettings = DEFAULT_FIT) -> None:
+    def __init__(self, buckets: Sequence[int] = ()) -> None:
         """`buckets` are the sizes, ascending, to which the engine pads the tokens of a pass; larger ones are not
         padded."""
         self._buckets = tuple(buckets)
-        self._settings = settings
         self._fit: OnlineFit | None = None
         self._shortest_s = 0.0
         self._curves: dict[tuple[int, int, int], CostCurve] = {}
@@ -109,7 +108,7 @@ class PassCost:
             token_s = taken_s / max(num_tokens, _FEW_TOKENS)
             others_s = [token_s * tokens for tokens in (_REQUEST_TOKENS, _KV_TOKENS, _PREFILL_TOKENS)]
             ramps_s = [token_s / 2 * scale for scale in _KNOT_SCALES]
-            self._fit = OnlineFit([taken_s, *others_s, _BLOCK_SHARE * taken_s, *ramps_s], self._settings)
+            self._fit = OnlineFit([taken_s, *others_s, _BLOCK_SHARE * taken_s, *ramps_s])
             self._shortest_s = taken_s
         self._shortest_s = min(self._shortest_s, taken_s)
         self._curves.clear()
@@ -163,8 +162,7 @@ class PassCost:
 class DraftCost:
     """The time from asking for a batch of drafts to having them, linear in their number. 0 before any has come."""
 
-    def __init__(self, settings: FitSettings = DEFAULT_FIT) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._fit: OnlineFit | None = None
 
     @property
@@ -174,7 +172,7 @@ class DraftCost:
 
     def note(self, num_blocks: int, taken_s: float) -> None:
         if self._fit is None:
-            self._fit = OnlineFit([taken_s, taken_s], self._settings)
+            self._fit = OnlineFit([taken_s, taken_s])
         self._fit.note([1.0, num_blocks / _FEW_BLOCKS], taken_s)
 
     def seconds(self, num_blocks: int) -> float:
