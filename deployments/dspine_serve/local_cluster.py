@@ -196,7 +196,7 @@ def local_cluster(args: AppArgs, num_workers: int = 2) -> Iterator[LocalCluster]
             cluster.shutdown()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Waits for what other processes bring about.
 
     Raises:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from ray.serve.context import _get_global_client
 
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
+from dspine_serve.local_cluster import wait_until
 from dspine_serve.proxy_guard import PROXY_SETTINGS
 from tests.otlp_receiver import Receiver, receiving
 
@@ -75,14 +75,6 @@ def application() -> Iterator[Application]:
         yield running
     serve.shutdown()
     ray.shutdown()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Waits for what other processes bring about."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.1)
 
 
 def connected_unix_sockets(pid: int) -> set[str]:

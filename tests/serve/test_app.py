@@ -23,7 +23,8 @@ from dspine_cluster.bench.connections import run_load
 from dspine_cluster.bench.http import StreamTarget
 from dspine_serve.app import build
 from dspine_serve.args import AppArgs
-from tests.serve.conftest import Application, connected_unix_sockets, wait_until
+from dspine_serve.local_cluster import wait_until
+from tests.serve.conftest import Application, connected_unix_sockets
 
 pytestmark = [pytest.mark.serve, pytest.mark.xdist_group("serve")]
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dspine_cluster.bench.scaling_trace import Phase
 from dspine_serve.live_autoscaling import Scaled, run_phases, scaled_application
-from tests.serve.conftest import wait_until
+from dspine_serve.local_cluster import wait_until
 
 pytestmark = [pytest.mark.serve, pytest.mark.xdist_group("serve")]
 

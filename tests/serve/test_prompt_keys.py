@@ -23,8 +23,8 @@ from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.service import VerifierService
 from dspine_serve import prompt_keys
 from dspine_serve.ingress import IngressConfig
+from dspine_serve.local_cluster import wait_until
 from dspine_serve.prompt_keys import KeyMaker, PromptKeys
-from tests.serve.conftest import wait_until
 from tests.serve.fake_verifiers import MODELS
 
 ENGINE = EngineConfig(max_model_len_tokens=512, pool_tokens=1024, checkpoint_bytes=1 << 24)
