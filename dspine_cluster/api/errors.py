@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from dspine_cluster.api.responses import ErrorBody, ErrorDetail
+from dspine_cluster.api.bodies import ErrorBody, ErrorDetail
 from dspine_cluster.errors import EngineStoppedError, OverloadedError, RequestError
 
 _logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import time
 
 from fastapi import FastAPI
 
+from dspine_cluster.api.bodies import ModelCard, ModelList
 from dspine_cluster.api.limits import ApiLimits
-from dspine_cluster.api.responses import ModelCard, ModelList
 from dspine_cluster.errors import RequestError
 
 

@@ -19,6 +19,7 @@ from dspine_cluster.api.answering.choice_details import AnswerOptions
 from dspine_cluster.api.answering.completions import CompletionPrompt, prompts_alone, text_events, whole_text
 from dspine_cluster.api.answering.sse import EventStream
 from dspine_cluster.api.bad_words import encode_bad_words
+from dspine_cluster.api.bodies import ChatCompletion, TextCompletion
 from dspine_cluster.api.errors import install_error_handlers
 from dspine_cluster.api.generation import Generator
 from dspine_cluster.api.guarding.admission import Admission
@@ -34,7 +35,6 @@ from dspine_cluster.api.option_checks import check_options
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
 from dspine_cluster.api.prompting.prompts import echoed_texts, encode_prompts
 from dspine_cluster.api.request_tracing import RequestTracer
-from dspine_cluster.api.responses import ChatCompletion, TextCompletion
 from dspine_cluster.api.responses_api.routes import add_responses_route
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest
 from dspine_cluster.api.structured.output_grammar import AnswerForm, chat_grammar, text_grammar

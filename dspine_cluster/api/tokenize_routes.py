@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from dspine_cluster.api.bodies import DetokenizeAnswer, TokenizeAnswer
 from dspine_cluster.api.limits import ApiLimits
 from dspine_cluster.api.model_routes import check_model
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer, EncodedPrompt
-from dspine_cluster.api.responses import DetokenizeAnswer, TokenizeAnswer
 from dspine_cluster.api.schema import DetokenizeRequest, TokenizeRequest
 from dspine_cluster.api.unsupported import check_extra_fields
 from dspine_cluster.errors import RequestError

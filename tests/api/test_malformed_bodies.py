@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dspine_cluster.api.responses import ErrorBody
+from dspine_cluster.api.bodies import ErrorBody
 from dspine_cluster.api.responses_api.schema import ResponseRequest
 from dspine_cluster.api.schema import (
     ChatCompletionRequest,

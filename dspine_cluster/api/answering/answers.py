@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
-from dspine_cluster.api.responses import CompletionTokensDetails, PromptTokensDetails, UsageBody
+from dspine_cluster.api.bodies import CompletionTokensDetails, PromptTokensDetails, UsageBody
 from dspine_cluster.types import RoundOutput, Usage
 
 Outputs = AsyncGenerator[tuple[int, RoundOutput], None]

@@ -14,7 +14,7 @@ from dspine_cluster.api.answering.answers import AnswerHead, Outputs, total_usag
 from dspine_cluster.api.answering.choice_details import AnswerOptions, ChoiceDetails
 from dspine_cluster.api.answering.logprobs import chat_logprobs
 from dspine_cluster.api.answering.ready_events import ReadyEvents
-from dspine_cluster.api.responses import (
+from dspine_cluster.api.bodies import (
     CalledFunction,
     CalledFunctionDelta,
     ChatAnswer,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dspine_cluster.api.answering.draft_stats import DraftStats
 from dspine_cluster.api.answering.token_events import TokenSplitter
 from dspine_cluster.api.answering.token_texts import TokenNames, TokenTexts
-from dspine_cluster.api.responses import ChatChoice, ChatChunkChoice, DspineAnswer, TextChoice, TokenOrigin
+from dspine_cluster.api.bodies import ChatChoice, ChatChunkChoice, DspineAnswer, TextChoice, TokenOrigin
 from dspine_cluster.api.schema import ChatCompletionRequest, CompletionRequest, DspineOptions, StreamOptions
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import RoundOutput

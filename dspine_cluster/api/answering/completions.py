@@ -10,7 +10,7 @@ from dspine_cluster.api.answering.answers import AnswerHead, Outputs, total_usag
 from dspine_cluster.api.answering.choice_details import AnswerOptions, ChoiceDetails
 from dspine_cluster.api.answering.logprobs import TextLogprobsWriter
 from dspine_cluster.api.answering.ready_events import ReadyEvents
-from dspine_cluster.api.responses import TextChoice, TextCompletion, UsageBody
+from dspine_cluster.api.bodies import TextChoice, TextCompletion, UsageBody
 from dspine_cluster.types import FinishReason, RoundOutput, Usage
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dspine_cluster.api.responses import DspineStats
+from dspine_cluster.api.bodies import DspineStats
 from dspine_cluster.types import RoundOutput, Usage
 
 

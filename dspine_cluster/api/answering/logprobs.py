@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dspine_cluster.api.answering.token_texts import TokenNames, TokenTexts
-from dspine_cluster.api.responses import ChatLogprobs, ChosenLogprob, TextLogprobs, TokenLogprob
+from dspine_cluster.api.bodies import ChatLogprobs, ChosenLogprob, TextLogprobs, TokenLogprob
 from dspine_cluster.types import Logprobs, RoundOutput
 
 _Row = tuple[int, float, Sequence[tuple[int, float]]]

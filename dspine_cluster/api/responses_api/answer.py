@@ -11,8 +11,8 @@ from dspine_cluster.api.answering.answers import AnswerHead, total_usage
 from dspine_cluster.api.answering.chat import StartedChat
 from dspine_cluster.api.answering.draft_stats import DraftStats
 from dspine_cluster.api.answering.token_texts import TokenNames
+from dspine_cluster.api.bodies import DspineAnswer
 from dspine_cluster.api.errors import describe
-from dspine_cluster.api.responses import DspineAnswer
 from dspine_cluster.api.responses_api.bodies import (
     FailureCode,
     FailureDetails,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from dspine_cluster.api.answering.sse import NamedEvent
-from dspine_cluster.api.responses import ChosenLogprob, DspineAnswer
+from dspine_cluster.api.bodies import ChosenLogprob, DspineAnswer
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 """Items do not fail."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dspine_cluster.api.answering.answer_events import Content
 from dspine_cluster.api.answering.logprobs import chat_logprobs
 from dspine_cluster.api.answering.token_texts import TokenNames, TokenTexts
-from dspine_cluster.api.responses import ChosenLogprob
+from dspine_cluster.api.bodies import ChosenLogprob
 from dspine_cluster.types import RoundOutput
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from dspine_cluster.api.answering.answer_events import CallArguments, CallStart, Content, Event, Reasoning
-from dspine_cluster.api.responses import ChosenLogprob
+from dspine_cluster.api.bodies import ChosenLogprob
 from dspine_cluster.api.responses_api.bodies import (
     ContentPart,
     EventLogprob,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dspine_cluster.api.answering.answers import AnswerHead
 from dspine_cluster.api.answering.chat import StartedChat, chat_events, whole_chat
 from dspine_cluster.api.answering.choice_details import AnswerOptions
-from dspine_cluster.api.responses import ChatCompletionChunk
+from dspine_cluster.api.bodies import ChatCompletionChunk
 from dspine_cluster.types import FinishReason, Logprobs, RoundOutput, Usage
 from tests.api.fakes import NAMES
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dspine_cluster.api.answering.choice_details import AnswerOptions, ChoiceDetails
-from dspine_cluster.api.responses import TextChoice
+from dspine_cluster.api.bodies import TextChoice
 from dspine_cluster.api.schema import CompletionRequest
 from dspine_cluster.types import RoundOutput, Usage
 from tests.api.fakes import NAMES, byte_tokenizer

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dspine_cluster.api.answering.answers import AnswerHead
 from dspine_cluster.api.answering.choice_details import AnswerOptions
 from dspine_cluster.api.answering.completions import CompletionPrompt, prompts_alone, text_events, whole_text
-from dspine_cluster.api.responses import TextCompletion
+from dspine_cluster.api.bodies import TextCompletion
 from dspine_cluster.types import FinishReason, RoundOutput, Usage
 from tests.api.fakes import NAMES
 

@@ -11,7 +11,7 @@ from dspine_cluster.api.answering.chat import StartedChat, chat_events
 from dspine_cluster.api.answering.choice_details import AnswerOptions
 from dspine_cluster.api.answering.completions import CompletionPrompt, text_events
 from dspine_cluster.api.answering.ready_events import ReadyEvents
-from dspine_cluster.api.responses import TextChoice, TextCompletion
+from dspine_cluster.api.bodies import TextChoice, TextCompletion
 from dspine_cluster.types import Logprobs, RoundOutput
 from tests.api.answering.test_chat import outputs
 from tests.api.fakes import NAMES
