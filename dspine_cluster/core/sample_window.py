@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Sample = TypeVar("Sample")
@@ -18,9 +18,6 @@ class SampleWindow(Generic[Sample]):
     def __len__(self) -> int:
         return len(self._samples)
 
-    def __reversed__(self) -> Iterator[Sample]:
-        return reversed(self._samples)
-
     @property
     def first(self) -> Sample:
         return self._samples[0]
@@ -28,6 +25,10 @@ class SampleWindow(Generic[Sample]):
     @property
     def latest(self) -> Sample:
         return self._samples[-1]
+
+    def last(self, is_early: Callable[[Sample], bool]) -> Sample:
+        """The last of those that are early, or the first of all."""
+        return next((sample for sample in reversed(self._samples) if is_early(sample)), self.first)
 
     def add(self, sample: Sample) -> None:
         self._samples.append(sample)

@@ -128,7 +128,7 @@ class VerifierMeter:
         )
         self._samples.add(now)
         self._samples.forget(lambda sample: self._has_left(sample, now))
-        recent = self._first_since(now.at_s - self._window_s)
+        recent = self._samples.last(lambda sample: sample.at_s <= now.at_s - self._window_s)
         busy_s = now.busy_s - recent.busy_s
         running = (now.request_s - recent.request_s) / busy_s if busy_s > 0 else float(load.running_requests)
         # Without rounds lately there is no time of a round, but still an acceptance length.
@@ -176,11 +176,6 @@ class VerifierMeter:
         is_old = sample.at_s <= now.at_s - self._window_s
         has_many = now.totals.rounds - sample.totals.rounds >= _WINDOW_ROUNDS
         return (is_old and has_many) or sample.at_s <= now.at_s - _MAX_WINDOWS * self._window_s
-
-    def _first_since(self, since_s: float) -> _Sample:
-        """The last sample until then, or the first of all."""
-        earlier = (sample for sample in reversed(self._samples) if sample.at_s <= since_s)
-        return next(earlier, self._samples.first)
 
     def _queue_s(self, waited_s: float) -> float:
         """What is more than the least that was ever waited lately, which messages need for their way."""
