@@ -12,7 +12,7 @@ import pytest
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.halves import Halves, HalvesSettings
-from dspine_cluster.sim.rounds import DraftRows, RoundCosts, RoundsReport, Row, SimulatedRounds
+from tests.sim.simulated_rounds import DraftRows, RoundCosts, RoundsReport, Row, SimulatedRounds
 
 NUM_PROPOSALS = 15
 KV_TOKENS = 1000

@@ -14,7 +14,7 @@ from dspine_cluster.core.verify_length import (
     PassLoad,
     VerifyLengthPolicy,
 )
-from dspine_cluster.sim.rounds import Row, SimulatedRounds
+from tests.sim.simulated_rounds import Row, SimulatedRounds
 
 COSTS = CostModel()
 
