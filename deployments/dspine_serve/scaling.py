@@ -131,7 +131,7 @@ class Reports:
     seen here, plus what it says of itself."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}
+        self._seen: dict[DeploymentID, dict[str, tuple[float, float]]] = {}
         """Replica -> the time that its last report bears, and when that was seen first."""
 
     def read(
@@ -150,8 +150,10 @@ class Reports:
                 if at == told_at:
                     values[name] = series[-1].value
                 latest[key] = told_at, values
-        for key, (told_at, values) in latest.items():
-            seen = self._seen.get(key)
-            if seen is None or seen[0] != told_at:
-                seen = self._seen[key] = told_at, now_s
-            yield key, values, now_s - seen[1]
+        before = self._seen.get(context.deployment_id, {})
+        seen = self._seen[context.deployment_id] = {
+            key: before[key] if key in before and before[key][0] == told_at else (told_at, now_s)
+            for key, (told_at, _) in latest.items()
+        }
+        for key, (_, values) in latest.items():
+            yield key, values, now_s - seen[key][1]

@@ -66,13 +66,18 @@ def step(
     bounded = min(limits.max_replicas, max(floor, current))
     if bounded != current:
         return Step(bounded, Damping(now_s, now_s, held.needs), Why.BOUNDS)
-    up = min(limits.max_replicas, ceil(needed - hysteresis))
+    up = min(limits.max_replicas, _whole(needed - hysteresis, limits))
     if up > current:
         return _raise(up, current, now_s, held, limits)
-    down = max(floor, ceil(max(need for _, need in held.needs) + hysteresis))
+    down = max(floor, _whole(max(need for _, need in held.needs) + hysteresis, limits))
     if down < current:
         return _lower(down, current, now_s, held, limits, may_fall)
-    return Step(current, held, Why.NEEDED if ceil(needed + hysteresis) >= current else Why.RECENT)
+    return Step(current, held, Why.NEEDED if _whole(needed + hysteresis, limits) >= current else Why.RECENT)
+
+
+def _whole(needed: float, limits: ReplicaLimits) -> int:
+    """Rounded up; what is beyond the bounds, as an infinite need, is as good as one more than they allow."""
+    return ceil(min(needed, limits.max_replicas + 1.0))
 
 
 def _raise(up: int, current: int, now_s: float, held: Damping, limits: ReplicaLimits) -> Step:

@@ -9,6 +9,8 @@ from math import exp
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.autoscaling_stats import VerifierStats
 
+_MIN_ELAPSED_S = 1e-3
+"""Between figures that tell how anything changes."""
 _MAX_LAG_RATIO = 1 / 3
 """Of the time that is planned ahead for: where requests get few tokens, more is needed, and soon."""
 
@@ -61,7 +63,7 @@ def update_demand(
     if demand.outstanding_tokens is None:
         return Demand(committed, 0.0, committed, prefilled, outstanding, now_s)
     elapsed_s = now_s - demand.seen_at_s
-    if elapsed_s <= 0:
+    if elapsed_s < _MIN_ELAPSED_S:
         return demand
     asked = max(0.0, committed + (outstanding - demand.outstanding_tokens) / elapsed_s)
     weight = 1 - exp(-elapsed_s / config.smoothing_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig
 from dspine_cluster.core.autoscaling_stats import DrafterStats, VerifierStats
@@ -34,10 +35,15 @@ class Wanted:
 
 
 def speculation_gain(verifiers: Sequence[VerifierStats]) -> float:
-    """Tokens a second with drafts over those without, over the verifiers that decode; 1 where there is none."""
+    """Tokens a second with drafts over those without, over the verifiers that decode and know it: infinite where none
+    of them does, and 1 where none decodes."""
     busy = [v for v in verifiers if v.running_requests >= 1]
-    weight = sum(v.running_requests for v in busy)
-    return sum(v.speculation_gain * v.running_requests for v in busy) / weight if weight else 1.0
+    known = [v for v in busy if v.speculation_gain < inf]
+    if not known:
+        return inf if busy else 1.0
+    return sum(v.speculation_gain * v.running_requests for v in known) / sum(
+        v.running_requests for v in known
+    )
 
 
 def update_speculation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from math import isfinite, nan
+from math import inf, nan
 from typing import Any
 
 from dspine_cluster.core.autoscaling_stats import DrafterStats, RoundCurve, VerifierStats
@@ -13,6 +13,10 @@ _CURVE = "dspine_curve_"
 _PREFIX = "dspine_"
 """Serve has figures of its own under plain names."""
 _NOT_NUMBERS = {"replica_id", "curve", "is_draining"}
+_MOST = 1e12
+"""Of any figure: what is more, or less than none, was not measured."""
+_MAY_BE_UNKNOWN = _PREFIX + "speculation_gain"
+"""Infinite where nothing is known of drafts, as on verifiers that never had a drafter."""
 
 
 def encode_verifier(stats: VerifierStats) -> dict[str, float]:
@@ -29,7 +33,7 @@ def decode_verifier(replica_id: str, values: Mapping[str, float], more_age_s: fl
     if len(curve) < 2 or not _are_told(names, values):
         return None
     sizes, seconds = zip(*curve, strict=True)
-    if not all(second > 0 and isfinite(second) for second in seconds):
+    if not all(size >= 1 and 0 < second <= _MOST for size, second in curve):
         return None
     numbers: dict[str, Any] = {name: values[_PREFIX + name] for name in names}
     max_requests = int(numbers.pop("max_requests"))
@@ -57,7 +61,11 @@ def _names(kind: type[VerifierStats] | type[DrafterStats]) -> list[str]:
 
 
 def _are_told(names: list[str], values: Mapping[str, float]) -> bool:
-    return all(isfinite(values.get(_PREFIX + name, nan)) for name in names)
+    return all(_is_figure(_PREFIX + name, values.get(_PREFIX + name, nan)) for name in names)
+
+
+def _is_figure(name: str, value: float) -> bool:
+    return 0 <= value <= _MOST or (name == _MAY_BE_UNKNOWN and value == inf)
 
 
 def _numbers(stats: VerifierStats | DrafterStats) -> dict[str, float]:

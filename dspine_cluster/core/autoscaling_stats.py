@@ -15,7 +15,7 @@ class RoundCurve:
     num_requests: tuple[int, ...]
     """Ascending, from 1 on."""
     seconds: tuple[float, ...]
-    """At `num_requests`; in between it is linear, and beyond the last the slope goes on."""
+    """At `num_requests`; in between it is linear, and beyond the last it goes on, but never falls."""
 
     def __post_init__(self) -> None:
         assert len(self.num_requests) == len(self.seconds) >= 2
@@ -25,7 +25,8 @@ class RoundCurve:
         sizes, seconds = self.num_requests, self.seconds
         i = min(max(1, bisect_left(sizes, num_requests)), len(sizes) - 1)
         slope = (seconds[i] - seconds[i - 1]) / (sizes[i] - sizes[i - 1])
-        return seconds[i] + slope * (max(num_requests, sizes[0]) - sizes[i])
+        line_s = seconds[i] + slope * (max(num_requests, sizes[0]) - sizes[i])
+        return max(line_s, min(seconds[i - 1], seconds[i]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class VerifierStats:
     acceptance_length: float = 1.0
     """Committed tokens a request and round; 1 decodes plainly."""
     speculation_gain: float = 1.0
-    """Tokens a second with drafts over those of plain decoding, by its costs and acceptance."""
+    """Tokens a second with drafts over those of plain decoding, by its costs and acceptance; infinite where nothing is
+    known of drafts."""
     running_requests: float = 0.0
     running_tokens: float = 0.0
     """Still to be generated for requests that run."""

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.autoscaling import AutoscalerState, Decision, decide
+from dspine_cluster.core.autoscaling import AutoscalerState, Decision, decide, decide_drafters
 from dspine_cluster.core.autoscaling_config import AutoscalingConfig, ReplicaLimits
 from dspine_cluster.core.autoscaling_stats import DrafterStats, Observation, RoundCurve, VerifierStats
 
@@ -205,6 +206,57 @@ def test_an_idle_fleet_goes_to_zero_where_that_is_asked_for_and_comes_back_with_
     assert (fleet.num_verifiers, fleet.num_drafters) == (0, 0)
     decision = fleet.decide(replace(fleet.observe(0.0, **idle), unplaced_requests=1))
     assert (decision.verifiers, decision.drafters) == (1, 1)
+
+
+FIGURES = st.one_of(st.floats(0, 1e12), st.sampled_from((0.0, 1e-9, 1.0, 1e12)))
+"""All that `autoscaling_report` lets through."""
+ODD_VERIFIERS = st.builds(
+    VerifierStats,
+    st.just("v"),
+    st.floats(0, 10),
+    st.lists(st.floats(1e-9, 1e12), min_size=2, max_size=3).map(
+        lambda s: RoundCurve((1, 4, 9)[: len(s)], tuple(s))
+    ),
+    st.integers(0, 1 << 40),
+    speculation_gain=st.one_of(FIGURES, st.just(inf)),
+    is_draining=st.booleans(),
+    **{
+        field.name: FIGURES
+        for field in fields(VerifierStats)
+        if field.type == "float" and field.name not in ("age_s", "speculation_gain")
+    },
+)
+ODD_DRAFTERS = st.builds(DrafterStats, st.just("d"), st.floats(0, 10), FIGURES, FIGURES, st.booleans())
+ODD_OBSERVATIONS = st.builds(
+    Observation,
+    st.floats(-1e9, 1e9),
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.lists(ODD_VERIFIERS, max_size=4),
+    st.lists(ODD_DRAFTERS, max_size=3),
+    st.integers(0, 10),
+)
+
+
+@given(st.lists(ODD_OBSERVATIONS, min_size=1, max_size=6), st.booleans())
+def test_whatever_is_told_and_whatever_the_clock_does_numbers_stay_or_are_within_bounds(
+    observations: list[Observation], may_be_zero: bool
+) -> None:
+    """Each observation has other replicas, another time, and numbers that others have set."""
+    config = (
+        replace(CONFIG, verifiers=ReplicaLimits(min_replicas=0), zero_after_s=60.0) if may_be_zero else CONFIG
+    )
+    for decide_any in (decide, decide_drafters):
+        state = AutoscalerState()
+        for observation in observations:
+            decision = decide_any(observation, state, config)
+            for number, before, limits in (
+                (decision.verifiers, observation.target_verifiers, config.verifiers),
+                (decision.drafters, observation.target_drafters, config.drafters),
+            ):
+                assert number == before or limits.min_replicas <= number <= limits.max_replicas
+            assert decision.reason
+            state = decision.state
 
 
 def test_every_reason_tells_figures() -> None:

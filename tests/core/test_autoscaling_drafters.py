@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 
@@ -58,6 +59,12 @@ def test_without_verifiers_there_is_nothing_to_draft_for() -> None:
 def test_the_gain_is_weighed_by_requests() -> None:
     assert speculation_gain([BUSY, replace(POOR, running_requests=24)]) == pytest.approx(1.175)
     assert speculation_gain([replace(POOR, running_requests=0)]) == 1.0
+
+
+def test_verifiers_that_know_nothing_of_drafts_have_no_say_beside_those_that_do() -> None:
+    unknown = replace(BUSY, speculation_gain=inf)
+    assert speculation_gain([unknown, POOR]) == POOR.speculation_gain
+    assert speculation_gain([unknown]) == inf
 
 
 def test_drafting_stops_when_it_has_not_paid_for_a_while_and_not_sooner() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import inf, nan
 
 import pytest
@@ -48,15 +49,31 @@ def test_half_of_the_figures_are_none(missing: str) -> None:
     assert decode_verifier("v", values, 0.0) is None
 
 
-@pytest.mark.parametrize("broken", sorted(encode_verifier(VERIFIER)))
-@pytest.mark.parametrize("value", [nan, inf, -inf])
-def test_figures_with_one_that_is_no_number_are_none(broken: str, value: float) -> None:
+@pytest.mark.parametrize(
+    ("broken", "value"),
+    sorted(
+        set(product(encode_verifier(VERIFIER), (nan, inf, -inf, -1.0, 1e13)))
+        - {("dspine_speculation_gain", inf)}
+    ),
+)
+def test_figures_with_one_that_cannot_be_are_none(broken: str, value: float) -> None:
     assert decode_verifier("v", encode_verifier(VERIFIER) | {broken: value}, 0.0) is None
 
 
+def test_a_verifier_that_knows_nothing_of_drafts_counts_all_the_same() -> None:
+    """As one that was started while there was no drafter: else nothing would ever be decided again."""
+    stats = replace(VERIFIER, speculation_gain=inf)
+    assert decode_verifier("v", encode_verifier(stats), 0.0) == stats
+
+
+def test_a_round_of_nobody_is_no_figure() -> None:
+    assert decode_verifier("v", encode_verifier(VERIFIER) | {"dspine_curve_0": 0.01}, 0.0) is None
+
+
 @pytest.mark.parametrize("broken", sorted(encode_drafter(DrafterStats("d", 0.0))))
-def test_a_drafter_s_figures_with_one_that_is_no_number_are_none(broken: str) -> None:
-    assert decode_drafter("d", encode_drafter(DrafterStats("d", 0.0)) | {broken: nan}, 0.0) is None
+@pytest.mark.parametrize("value", [nan, inf, -1.0])
+def test_a_drafter_s_figures_with_one_that_cannot_be_are_none(broken: str, value: float) -> None:
+    assert decode_drafter("d", encode_drafter(DrafterStats("d", 0.0)) | {broken: value}, 0.0) is None
 
 
 def test_rounds_that_take_no_time_are_no_figures() -> None:

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 
 import pytest
 from ray.serve._private.common import DeploymentID
@@ -229,3 +229,25 @@ def test_a_report_holds_only_what_was_told_last() -> None:
     raw["dspine_gone"] = context(Role.DRAFTER, {"d": {"x": 1.0}}, 9.0).raw_metrics["x"]
     [(name, values, age_s)] = Reports().read(shown, 0.0)
     assert (name, values.keys(), age_s) == ("d", drafter_figures(0.5).keys(), 0.0)
+
+
+def test_replicas_that_are_gone_are_forgotten() -> None:
+    """Their ids never come again; told under an old one the same time is new."""
+    reports = Reports()
+    shown = [context(Role.DRAFTER, {name: drafter_figures(0.5)}, 10.0) for name in ("d", "e", "d")]
+    ages = [age_s for at_s, each in enumerate(shown) for _, _, age_s in reports.read(each, float(at_s))]
+    assert ages == [0.0, 0.0, 0.0]
+
+
+def test_replicas_without_any_knowledge_of_drafts_are_scaled() -> None:
+    """As all that were started while there was no drafter."""
+    application = Application()
+    unknown = verifier_figures(1500) | {"dspine_speculation_gain": inf}
+    decided = application.scaler.numbers(
+        {
+            IDS[Role.VERIFIER]: context(Role.VERIFIER, {"a": unknown, "b": unknown}, 1.0),
+            IDS[Role.DRAFTER]: context(Role.DRAFTER, {}, 1.0, target=0),
+        }
+    )
+    assert decided[IDS[Role.VERIFIER]] > 2
+    assert decided[IDS[Role.DRAFTER]] > 0
