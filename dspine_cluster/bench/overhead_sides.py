@@ -45,7 +45,8 @@ from dspine_cluster.verifier.loop import VerifierLoop
 
 PROMPT_TOKENS = 256
 _MAX_TOKENS = 2048
-_WARM_UP_ROUNDS = 10
+_WARM_UP_ROUNDS = 150
+"""Costs are learnt from all passes at first."""
 _TIMEOUT_S = 20.0
 _MAX_PASSES = 200
 """Beside those that are measured: prefill, and what exploration leaves without a block."""

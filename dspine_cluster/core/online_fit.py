@@ -7,7 +7,8 @@ from operator import mul
 
 # All in relation to the observed values.
 _DRIFT = 2e-5
-"""Share of the prior variance that each coefficient may wander between two observations."""
+"""Share of the prior variance that each coefficient may wander in a step, from one observation to the next unless some
+are left out."""
 _FIRST_NOISE = 0.1
 """Standard deviation of an observation, before it is learnt."""
 _MIN_NOISE = 0.02
@@ -34,8 +35,9 @@ class OnlineFit:
     def predict(self, features: Sequence[float]) -> float:
         return float(sum(map(mul, self.coefficients, features)))
 
-    def note(self, features: Sequence[float], value: float) -> None:
-        """Take in a positive `value` that was observed at `features`."""
+    def note(self, features: Sequence[float], value: float, *, num_steps: int = 1) -> float:
+        """Take in a positive `value` that was observed at `features`; coefficients have wandered for `num_steps` since
+        the observation before. Returns its squared error over that which was to be expected, 1 on average."""
         assert value > 0.0
         error = 1.0 - self.predict(features) / value
         row = [x / value for x in features]
@@ -50,6 +52,7 @@ class OnlineFit:
                 share = spread[i] / variance
                 line = self._covariance[i]
                 self._covariance[i] = [p - share * s for p, s in zip(line, spread, strict=True)]
-            self._covariance[i][i] += drift
+            self._covariance[i][i] += drift * num_steps
         grown = self._noise * (1.0 + _NOISE_WEIGHT * (surprise - 1.0))
         self._noise = max(grown, _MIN_NOISE**2)
+        return float(surprise)

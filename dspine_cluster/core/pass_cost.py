@@ -1,8 +1,9 @@
-"""What a pass through the target and what a batch of drafts take, learnt from those that ran."""
+"""What a pass through the target takes, learnt from those that ran."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from sys import maxsize
@@ -12,6 +13,7 @@ from dspine_cluster.core.online_fit import OnlineFit
 _KNOTS = (0, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024)
 """Token counts at which the time for one token more may change."""
 _KNOT_SCALES = (8, *_KNOTS[1:])
+_NEXT_KNOTS = (*_KNOTS[1:], _KNOTS[-1])
 _FEW_TOKENS = 32
 _REQUEST_TOKENS = 1.0
 _KV_TOKENS = 1 / 2000
@@ -19,9 +21,16 @@ _PREFILL_TOKENS = 0.25
 """What a request, a cached token and a prompt token may cost beside the tokens that pass, in tokens: priors."""
 _BLOCK_SHARE = 0.25
 """What the first proposal may cost, in relation to a pass, because blocks are computed in another form: a prior."""
-_FEW_BLOCKS = 8
 _MIN_SHARE = 0.1
 """No prediction is below this share of the shortest time that was seen."""
+_FIRST_PASSES, _FIRST_OF_KIND = 128, 16
+"""These, and so many passes of a kind, are all learnt from."""
+_SURPRISE = 4.0
+"""Two standard deviations: the next pass is learnt from, too."""
+_RESTS = (3, 4, 5)
+"""Passes from one of a kind that is learnt from to the next. Which comes when is not periodic, so that it is never in
+step with what is: halves that take turns, trials."""
+_GOLDEN_RATIO = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +49,16 @@ class CostCurve:
     """Of the pass without any proposal."""
     block_s: float = 0.0
     """What a pass with proposals takes beyond that."""
+    base_s: float = 0.0
+    """What any pass takes beyond `values_s`."""
 
     def seconds(self, num_tokens: int) -> float:
-        buckets, block_s = self.buckets, self.block_s if num_tokens > self.plain_tokens else 0.0
+        buckets = self.buckets
+        base_s = self.base_s + self.block_s if num_tokens > self.plain_tokens else self.base_s
         if buckets and num_tokens <= buckets[-1]:
             num_tokens = buckets[bisect_left(buckets, num_tokens)]
         i = bisect_right(self.starts, num_tokens) - 1
-        return max(self.min_s, block_s + self.values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i]))
+        return max(self.min_s, base_s + self.values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i]))
 
     def stretch(self, num_tokens: int) -> tuple[int, float]:
         """Up to where every token more costs the same as from `num_tokens` on, and how many seconds."""
@@ -73,11 +85,23 @@ class CostCurve:
             yield last
 
 
+@dataclass(slots=True)
+class _Kind:
+    """Passes that tell of the same coefficients."""
+
+    num_learnt: int = 0
+    due_pass: int = 0
+    """The first that is learnt from again."""
+
+
 class PassCost:
     """t(num_requests, num_tokens, num_prefill_tokens, num_kv_tokens), linear in all but the tokens, and in whether any
     of them are proposals.
 
     Beyond what was seen the last slope goes on, so that a length never tried looks no worse than its neighbours.
+
+    What is known of a kind of pass is seldom corrected: of many like each other few are learnt from. Which these are
+    does not depend on the times that they took, only on those of earlier ones.
     """
 
     def __init__(self, buckets: Sequence[int] = ()) -> None:
@@ -86,8 +110,13 @@ class PassCost:
         self._buckets = tuple(buckets)
         self._fit: OnlineFit | None = None
         self._shortest_s = 0.0
+        self._values_s: list[float] = []  # of curves, without what all their tokens have in common
+        self._slopes_s: list[float] = []
         self._curves: dict[tuple[int, int, int], CostCurve] = {}
         """Those that were asked for since the last pass."""
+        self._kinds: defaultdict[tuple[int, bool, bool], _Kind] = defaultdict(_Kind)
+        self._num_passes = self._learnt_pass = 0
+        self._phase = 0.0
 
     @property
     def is_known(self) -> bool:
@@ -104,18 +133,45 @@ class PassCost:
         taken_s: float,
     ) -> None:
         """A pass took `taken_s`; `num_tokens` includes those of its prompt chunks."""
+        self._shortest_s = min(self._shortest_s or taken_s, taken_s)
+        self._curves.clear()
+        self._num_passes += 1
+        has_blocks = num_tokens > num_requests + num_prefill_tokens
+        buckets = self._buckets
+        if buckets and num_tokens <= buckets[-1]:
+            num_tokens = buckets[bisect_left(buckets, num_tokens)]
+        kind = self._kinds[bisect_left(_KNOTS, num_tokens), has_blocks, num_prefill_tokens > 0]
+        if self._num_passes < kind.due_pass:
+            return
+        others = 1.0, num_requests, num_kv_tokens, num_prefill_tokens, float(has_blocks)
+        surprise = self._learn(others, num_tokens, taken_s)
+        kind.num_learnt += 1
+        rest = 1
+        is_known = self._num_passes > _FIRST_PASSES and kind.num_learnt >= _FIRST_OF_KIND
+        if is_known and surprise < _SURPRISE:
+            self._phase = (self._phase + _GOLDEN_RATIO) % 1.0
+            rest = _RESTS[int(self._phase * len(_RESTS))]
+        kind.due_pass = self._num_passes + rest
+
+    def _learn(self, others: Sequence[float], num_tokens: int, taken_s: float) -> float:
+        """How surprising the time was."""
         if self._fit is None:
             token_s = taken_s / max(num_tokens, _FEW_TOKENS)
             others_s = [token_s * tokens for tokens in (_REQUEST_TOKENS, _KV_TOKENS, _PREFILL_TOKENS)]
             ramps_s = [token_s / 2 * scale for scale in _KNOT_SCALES]
             self._fit = OnlineFit([taken_s, *others_s, _BLOCK_SHARE * taken_s, *ramps_s])
-            self._shortest_s = taken_s
-        self._shortest_s = min(self._shortest_s, taken_s)
-        self._curves.clear()
-        padded = next((b for b in self._buckets if b >= num_tokens), num_tokens)
-        ramps = [max(0, padded - knot) / scale for knot, scale in zip(_KNOTS, _KNOT_SCALES, strict=True)]
-        has_blocks = float(num_tokens > num_requests + num_prefill_tokens)
-        self._fit.note([1.0, num_requests, num_kv_tokens, num_prefill_tokens, has_blocks, *ramps], taken_s)
+        ramps = [max(0, num_tokens - knot) / scale for knot, scale in zip(_KNOTS, _KNOT_SCALES, strict=True)]
+        num_steps, self._learnt_pass = self._num_passes - self._learnt_pass, self._num_passes
+        surprise = self._fit.note([*others, *ramps], taken_s, num_steps=num_steps)
+        value = slope = 0.0
+        self._values_s, self._slopes_s = [], []
+        ramps = self._fit.coefficients[-len(_KNOTS) :]
+        for knot, scale, ramp_s, until in zip(_KNOTS, _KNOT_SCALES, ramps, _NEXT_KNOTS, strict=True):
+            slope += ramp_s / scale
+            self._values_s.append(value)
+            self._slopes_s.append(max(0.0, slope))
+            value += max(0.0, slope) * (until - knot)
+        return surprise
 
     def curve(self, *, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int) -> CostCurve:
         """The time over the number of tokens, the rest given. A pass must have been noted."""
@@ -129,25 +185,19 @@ class PassCost:
     def _curve(
         self, fit: OnlineFit, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int
     ) -> CostCurve:
-        constant, request, kv, prefill, block_s, *ramps = fit.coefficients
-        value = constant + request * num_requests + kv * num_kv_tokens + prefill * num_prefill_tokens
-        values: list[float] = []
-        slopes: list[float] = []
-        slope = 0.0
-        for i, (knot, scale, ramp) in enumerate(zip(_KNOTS, _KNOT_SCALES, ramps, strict=True)):
-            if i:
-                value += slopes[-1] * (knot - _KNOTS[i - 1])
-            slope += ramp / scale
-            values.append(value)
-            slopes.append(max(0.0, slope))
+        constant_s, request_s, kv_s, prefill_s, block_s = fit.coefficients[: -len(_KNOTS)]
         return CostCurve(
             _KNOTS,
-            values,
-            slopes,
+            self._values_s,
+            self._slopes_s,
             _MIN_SHARE * self._shortest_s,
             self._buckets,
             plain_tokens=num_requests + num_prefill_tokens,
             block_s=max(0.0, block_s),
+            base_s=constant_s
+            + request_s * num_requests
+            + kv_s * num_kv_tokens
+            + prefill_s * num_prefill_tokens,
         )
 
     def prefill_s(self, num_requests: int, num_prefill_tokens: int) -> float:
@@ -157,25 +207,3 @@ class PassCost:
         )
         without = self.curve(num_requests=num_requests, num_prefill_tokens=0, num_kv_tokens=0)
         return with_prompts.seconds(num_requests + num_prefill_tokens) - without.seconds(num_requests)
-
-
-class DraftCost:
-    """The time from asking for a batch of drafts to having them, linear in their number. 0 before any has come."""
-
-    def __init__(self) -> None:
-        self._fit: OnlineFit | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether drafts have been noted yet."""
-        return self._fit is not None
-
-    def note(self, num_blocks: int, taken_s: float) -> None:
-        if self._fit is None:
-            self._fit = OnlineFit([taken_s, taken_s])
-        self._fit.note([1.0, num_blocks / _FEW_BLOCKS], taken_s)
-
-    def seconds(self, num_blocks: int) -> float:
-        if self._fit is None or num_blocks == 0:
-            return 0.0
-        return max(0.0, self._fit.predict([1.0, num_blocks / _FEW_BLOCKS]))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.pass_cost import CostCurve, DraftCost, PassCost
+from dspine_cluster.core.online_fit import OnlineFit
+from dspine_cluster.core.pass_cost import CostCurve, PassCost
 
 Seconds = Callable[[int, int, int], float]
 """Of requests, tokens and K/V tokens."""
@@ -142,21 +143,51 @@ def test_edges_are_full_buckets_and_then_knots() -> None:
     assert list(buckets.edges(100, 100)) == []
 
 
-def test_drafts_cost_nothing_until_they_are_known_and_for_none() -> None:
-    cost = DraftCost()
-    assert cost.seconds(8) == 0.0
-    for num_blocks in (1, 8, 64, 1, 8, 64, 32):
-        cost.note(num_blocks, 0.0014 + 5e-5 * num_blocks)
-    assert cost.seconds(16) == pytest.approx(0.0022, rel=0.05)
-    assert cost.seconds(0) == 0.0
+def alternate(cost: PassCost, factors: tuple[float, float], *, num_passes: int) -> None:
+    """Passes of two halves that take turns, of 12 and of 10 requests, which take so many times what they should."""
+    for number in range(num_passes):
+        is_second = number % 2
+        num_tokens = (50, 40)[is_second]
+        cost.note(
+            num_requests=(12, 10)[is_second],
+            num_tokens=num_tokens,
+            num_prefill_tokens=0,
+            num_kv_tokens=0,
+            taken_s=factors[is_second] * (0.01 + 1e-4 * num_tokens),
+        )
 
 
-def test_drafts_that_take_longer_for_many_requests_are_learnt_in_a_few_batches() -> None:
-    """Although only single ones were seen before."""
-    cost = DraftCost()
-    for _ in range(100):
-        cost.note(1, 0.010)
-    for _ in range(10):
-        cost.note(16, 0.060)
-    assert cost.seconds(16) == pytest.approx(0.060, rel=0.2)
-    assert cost.seconds(1) == pytest.approx(0.010, rel=0.3)
+def test_what_has_long_been_known_is_corrected_soon() -> None:
+    cost = PassCost()
+    alternate(cost, (1.0, 1.0), num_passes=400)
+    alternate(cost, (1.5, 1.5), num_passes=100)
+    assert curve(cost, 12, 0).seconds(50) == pytest.approx(0.0225, rel=0.1)
+    assert curve(cost, 10, 0).seconds(40) == pytest.approx(0.021, rel=0.1)
+
+
+def test_of_passes_like_many_others_one_in_four_is_learnt_from_of_either_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cost = PassCost()
+    alternate(cost, (1.0, 1.0), num_passes=400)
+    learnt: list[float] = []
+    note = OnlineFit.note
+
+    def spy(fit: OnlineFit, features: Sequence[float], value: float, *, num_steps: int) -> float:
+        learnt.append(features[1])
+        return note(fit, features, value, num_steps=num_steps)
+
+    monkeypatch.setattr(OnlineFit, "note", spy)
+    alternate(cost, (1.0, 1.0), num_passes=400)
+    assert len(learnt) == pytest.approx(100, abs=2)
+    assert learnt.count(12) == pytest.approx(50, abs=10)
+
+
+def test_a_rare_kind_of_pass_is_always_learnt_from() -> None:
+    cost = PassCost()
+    alternate(cost, (1.0, 1.0), num_passes=400)
+    for _ in range(12):
+        alternate(cost, (1.0, 1.0), num_passes=16)
+        before = curve(cost, 300, 0)
+        cost.note(num_requests=300, num_tokens=300, num_prefill_tokens=0, num_kv_tokens=0, taken_s=0.1)
+        assert curve(cost, 300, 0) != before
