@@ -36,11 +36,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         *,
         max_proposals: int = MAX_PROPOSALS,
         buckets: Sequence[int] = (),
-        draft_or_plain: DraftOrPlain | None = None,
         exploration: Exploration | None = None,
     ) -> None:
         """`buckets` are the sizes to which the engine pads the tokens of a pass. `random` picks who is explored."""
-        self.draft_or_plain = draft_or_plain or DraftOrPlain()
+        self.draft_or_plain = DraftOrPlain()
         self.pass_cost = PassCost(buckets)
         self.draft_cost = DraftCost()
         self.halves = Halves()
