@@ -12,6 +12,8 @@ Acceptance = tuple[int, int, int, float]
 of them were predicted to be)"""
 
 _NO_BLOCKS = Blocks((), (), (), ())
+_BLOCKS_PER_PASS = 16
+"""More would tell little that the next passes do not, and take time in each."""
 
 
 class BlockSurvival:
@@ -23,12 +25,13 @@ class BlockSurvival:
         """Blocks of the pass that have proposals."""
         self._models = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
         self._blocks = _NO_BLOCKS
+        self._turn = 0  # whose is next among the blocks that were verified
         self._tried: dict[bool, list[tuple[Sequence[int], int]]] = {True: [], False: []}
 
     def begin(self, blocks: Blocks) -> None:
         """A pass of these is about to run."""
         self._blocks = blocks
-        self.num_drafted = len(blocks) - list(blocks.num_proposals).count(0)
+        self.num_drafted = len(blocks) - blocks.num_proposals.count(0)
 
     @property
     def rates(self) -> list[Sequence[float]]:
@@ -41,27 +44,32 @@ class BlockSurvival:
         """What to expect of rows that must not be looked at, by position; as for the first block."""
         return self._models[self._blocks.is_greedy[0]].expected
 
-    def acceptances(self, outcomes: Outcomes) -> list[Acceptance]:
-        """What the target made of the blocks that were verified. To be learnt from when all is decided that goes by
-        what was known before."""
-        if not any(outcomes.num_verified):
-            return []
+    def acceptances(self, outcomes: Outcomes, first_uid: int | None = None) -> list[Acceptance]:
+        """What the target made of the blocks that were verified; of many, of some that take turns, which is independent
+        of what became of them. The request `first_uid`, if it is among them, is one of these. To be learnt from when
+        all is decided that goes by what was known before."""
+        num_verified, num_accepted = outcomes.num_verified, outcomes.num_accepted
+        verified = [row for row, count in enumerate(num_verified) if count]
+        if len(verified) > _BLOCKS_PER_PASS:
+            if first_uid in outcomes.uids and num_verified[row := outcomes.uids.index(first_uid)]:
+                self._turn = verified.index(row)
+            start = self._turn % len(verified)
+            self._turn = start + _BLOCKS_PER_PASS
+            verified = [*verified[start : self._turn], *verified[: max(0, self._turn - len(verified))]]
         blocks = self._blocks
-        cells, is_greedy = blocks.cells, blocks.is_greedy
+        row_of = None
         if outcomes.uids != blocks.uids:
             row_of = {uid: row for row, uid in enumerate(blocks.uids)}
-            rows = [row_of[uid] for uid in outcomes.uids]
-            cells, is_greedy = [cells[row] for row in rows], [is_greedy[row] for row in rows]
         rate_of = {key: model.rates.__getitem__ for key, model in self._models.items()}
         found = []
-        for uid, num_verified, num_accepted, own_cells, key in zip(
-            outcomes.uids, outcomes.num_verified, outcomes.num_accepted, cells, is_greedy, strict=True
-        ):
-            if num_verified:
-                num_tried = num_accepted + 1 if num_accepted < num_verified else num_verified
-                tried = own_cells[:num_tried]
-                found.append((uid, num_tried, num_accepted, sum(map(rate_of[key], tried))))
-                self._tried[key].append((tried, num_accepted))
+        for row in verified:
+            uid, count = outcomes.uids[row], num_accepted[row]
+            own = row if row_of is None else row_of[uid]
+            key = blocks.is_greedy[own]
+            num_tried = count + 1 if count < num_verified[row] else num_verified[row]
+            tried = blocks.cells[own][:num_tried]
+            found.append((uid, num_tried, count, sum(map(rate_of[key], tried))))
+            self._tried[key].append((tried, count))
         return found
 
     def learn(self) -> None:

@@ -163,7 +163,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
-        self.draft_or_plain.note(self._survival.acceptances(outcomes))
+        self.draft_or_plain.note(self._survival.acceptances(outcomes, self._exploration.uid))
         if self._exploration.uid in outcomes.uids:
             self._end_exploration(outcomes, num_tokens)
         for uid, curve in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):

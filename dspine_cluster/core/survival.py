@@ -31,6 +31,8 @@ _CENTRES = tuple(
     (low + high) / 2 for low, high in zip((0.0, *CONFIDENCE_EDGES), (*CONFIDENCE_EDGES, 1.0), strict=True)
 )
 _REFRESH_BLOCKS = 64
+_FIRST_BLOCKS, _STALE_PASSES = 1024, 4
+"""After the first blocks rates are brought up to date only once in so many passes."""
 _FIRST_RATE = 0.7
 """What is expected of a position before any was verified."""
 
@@ -66,12 +68,16 @@ class SurvivalModel:
         self._accepted, self._trials = [0.0] * num_cells, [0.0] * num_cells
         self._bins = [*range(NUM_BINS)] * max_proposals  # by cell
         self._rates: list[float] | None = None
+        self._num_noted = 0
+        self._is_stale = False
+        self._num_passes = 0  # since rates were brought up to date
         self._notes_until_refresh = _REFRESH_BLOCKS
 
     @property
     def rates(self) -> Sequence[float]:
         """P(accept | all before accepted) by cell, until something is noted."""
         if self._rates is None:
+            self._is_stale, self._num_passes = False, 0
             prior, pooled = self._settings.prior_trials, self._settings.pooled_trials
             by_bin = [
                 pooled * ((accepted + prior * centre) / (trials + prior))
@@ -90,7 +96,7 @@ class SurvivalModel:
         return list(accumulate(map(self.rates.__getitem__, cells), mul))
 
     def note(self, blocks: Iterable[tuple[Sequence[int], int]]) -> None:
-        """Learn from blocks that were verified: the cells of the proposals of each up to the first rejected one, and
+        """Learn from the verified blocks of a pass: the cells of the proposals of each up to the first rejected one and
         how many were accepted."""
         keep, bins = self._keep, self._bins
         bin_accepted, bin_trials = self._bin_accepted, self._bin_trials
@@ -106,10 +112,14 @@ class SurvivalModel:
                 else:
                     bin_accepted[index] *= keep
                     cell_accepted[cell] *= keep
-            self._rates = None
+            self._num_noted += 1
+            self._is_stale = True
             self._notes_until_refresh -= 1
             if self._notes_until_refresh == 0:
                 self._refresh_expected()
+        self._num_passes += 1
+        if self._is_stale and (self._num_passes >= _STALE_PASSES or self._num_noted < _FIRST_BLOCKS):
+            self._rates = None
 
     def _refresh_expected(self) -> None:
         self._notes_until_refresh = _REFRESH_BLOCKS

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -76,3 +78,36 @@ def test_each_block_with_proposals_has_its_turn_to_be_looked_at_as_a_whole() -> 
     assert [uid for uid, _ in survival.curves(0, 1)] == [10]
     assert [uid for uid, _ in survival.curves(1, 4)] == [12, 10]
     assert [len(survivals) for _, survivals in survival.curves(4, 2)] == [3, 2]
+
+
+def test_of_many_blocks_all_have_their_turn_to_be_learnt_from_whatever_became_of_them() -> None:
+    survival, random = BlockSurvival(15), Random(0)
+    uids = range(10, 50)
+    blocks = Blocks(uids, [4] * 40, [cells_of(DOUBTFUL)] * 40, [True, False] * 20)
+    counts = Counter[int]()
+    for _ in range(40):
+        survival.begin(blocks)
+        outcomes = Outcomes(uids, [4] * 40, [random.choice((0, 4)) for _ in uids])
+        counts.update(uid for uid, *_ in survival.acceptances(outcomes))
+        survival.learn()
+    assert counts == dict.fromkeys(uids, 16)
+
+
+def test_of_many_blocks_the_one_on_trial_is_learnt_from() -> None:
+    survival = BlockSurvival(15)
+    uids = range(40)
+    blocks = Blocks(uids, [4] * 40, [cells_of(DOUBTFUL)] * 40, [True] * 40)
+    for trial in (39, 20, 0, 20):
+        survival.begin(blocks)
+        found = survival.acceptances(Outcomes(uids, [4] * 40, [2] * 40), trial)
+        assert trial in [uid for uid, *_ in found]
+        assert len({uid for uid, *_ in found}) == 16
+        survival.learn()
+
+
+def test_a_request_on_trial_whose_block_was_not_verified_is_no_reason_to_look_at_others() -> None:
+    survival = BlockSurvival(15)
+    uids = range(40)
+    survival.begin(Blocks(uids, [4] * 39 + [0], [cells_of(DOUBTFUL)] * 40, [True] * 40))
+    found = survival.acceptances(Outcomes(uids, [4] * 39 + [0], [2] * 39 + [0]), 39)
+    assert [uid for uid, *_ in found] == list(range(16))

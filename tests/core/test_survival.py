@@ -81,3 +81,21 @@ def test_what_is_expected_of_unseen_rows_is_the_mean_of_their_position() -> None
     learn(model, 0.3, num=500, confidence=0.25)
     assert 0.5 < model.expected[0] < 0.7
     assert model.expected[14] == pytest.approx(0.7), "none was verified there"
+
+
+def test_what_was_noted_changes_rates_within_four_passes() -> None:
+    model = SurvivalModel()
+    learn(model, 0.5, num=1100)
+    before = conditional(model, 1, 0.75)
+    model.note([(cells_of([0.75] * 4), 4)])
+    for _ in range(4):
+        model.note([])
+    assert conditional(model, 1, 0.75) > before
+
+
+def test_the_first_blocks_change_rates_at_once() -> None:
+    model = SurvivalModel()
+    for _ in range(10):
+        before = conditional(model, 1, 0.75)
+        note(model, [0.75] * 2, 1)
+        assert conditional(model, 1, 0.75) < before
