@@ -124,8 +124,9 @@ async def run_prompts(
     prompts: Sequence[Sequence[int]],
     settings: AcceptanceSettings,
     done: Callable[[], None],
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[list[PromptRun], float]:
-    """Every prompt's answer, in order, and the seconds that all took. `done` is called after each."""
+    """Every prompt's answer, in order, and the seconds that all took by `clock`. `done` is called after each."""
     turn = asyncio.Semaphore(settings.concurrency)
 
     async def run(prompt: Sequence[int]) -> PromptRun:
@@ -137,19 +138,19 @@ async def run_prompts(
                 SamplingParams(temperature=settings.temperature),
                 StopConditions(max_tokens=settings.max_tokens),
             )
-            sent_s = time.perf_counter()
+            sent_s = clock()
             first_token_s = 0.0
             async for output in verifier.generate(request):
                 if not tokens:
-                    first_token_s = time.perf_counter() - sent_s
+                    first_token_s = clock() - sent_s
                 tokens += output.token_ids
-            seconds = time.perf_counter() - sent_s
+            seconds = clock() - sent_s
             done()
             return PromptRun(tuple(tokens), output.usage, first_token_s, seconds)
 
-    started_s = time.perf_counter()
+    started_s = clock()
     runs = await asyncio.gather(*map(run, prompts))
-    return runs, time.perf_counter() - started_s
+    return runs, clock() - started_s
 
 
 async def _run_task(

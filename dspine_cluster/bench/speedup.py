@@ -6,14 +6,16 @@ import asyncio
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from statistics import median
 from typing import Any
 
 from dspine_cluster.bench.acceptance import AcceptanceSettings, PromptRun, run_prompts
+from dspine_cluster.bench.alternation import TurnClock, take_turns
 from dspine_cluster.bench.drafter_process import drafter_process
 from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.bench.statistics import pooled_interval
@@ -26,7 +28,7 @@ _PROMPTS_A_TURN = 20
 """At least, so that two turns hold what single prompts differ by."""
 _PROMPTS_A_SLOT = 4
 """Prompts of a turn for each request at the same time, so that its end, when few are left, weighs little."""
-_CLOSE_FROM = 8
+_CLOSE_FROM = 4
 """Requests at the same time from which on drafting gives little: there twice as many turns tell it from chance."""
 
 WITHOUT_LONG = "without the long prompts, whose reading takes the same time on both sides"
@@ -34,12 +36,14 @@ DEFAULT_TASKS: tuple[str, ...] = tuple(task for task in TASK_NAMES if task != LO
 
 Workload = Mapping[str, Sequence[Sequence[int]]]
 """Prompts by task."""
+Decoded = tuple[list[PromptRun], float]
+"""Answers, and the seconds that they took."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedupSettings:
-    """What to run. In each turn both decode the same new prompts, one after the other, so that what else the machine
-    does meets both."""
+    """What to run. In each turn both decode the same new prompts, a little of the one after a little of the other, so
+    that what else the machine does meets both."""
 
     concurrencies: tuple[int, ...]
     num_turns: int
@@ -95,33 +99,40 @@ def run_speedup(
         """`count` new prompts of every task, by turns."""
         return [next(of_task) for _ in range(count) for of_task in prompts.values()]
 
-    with _served(config) as drafted, _served(replace(config, drafter=ModelSource("none"))) as plain:
+    clocks = {"dspine": TurnClock(), "none": TurnClock()}
+    plain_config = replace(config, drafter=ModelSource("none"))
+    with _served(config, clocks["dspine"]) as drafted, _served(plain_config, clocks["none"]) as plain:
         verifiers = {"dspine": drafted, "none": plain}
 
-        def run(name: str, side: Side, batch: Sequence[Sequence[int]], concurrency: int) -> None:
-            of_run = AcceptanceSettings((name,), 0.0, concurrency, settings.max_tokens)
-            before = Counter(verifiers[name].stats())
-            runs, seconds = asyncio.run(
-                run_prompts(
-                    verifiers[name], batch, of_run, lambda: progress(f"{name}, {concurrency} at a time")
-                )
-            )
-            for number, task in enumerate(workload):
-                side.prompts.setdefault(task, []).extend(runs[number :: len(workload)])
-            side.seconds.append(seconds)
-            side.figures.update(verifiers[name].stats())
-            side.figures.subtract(before)
+        def run(sides: Mapping[str, Side], batch: Sequence[Sequence[int]], concurrency: int) -> None:
+            """In the order of `sides`."""
+            first, second = sides
 
-        warm_up = take(1)
-        for name in verifiers:
-            run(name, _new_side(), warm_up, 1)
+            def decode(name: str) -> Awaitable[Decoded]:
+                of_run = AcceptanceSettings((name,), 0.0, concurrency, settings.max_tokens)
+                tell = partial(progress, f"{concurrency} at a time")
+                return run_prompts(verifiers[name], batch, of_run, tell, clocks[name].seconds)
+
+            async def decode_both() -> tuple[Decoded, Decoded]:
+                return await take_turns((clocks[first], decode(first)), (clocks[second], decode(second)))
+
+            before = {name: Counter(verifier.stats()) for name, verifier in verifiers.items()}
+            for name, (runs, seconds) in zip(sides, asyncio.run(decode_both()), strict=True):
+                side = sides[name]
+                for number, task in enumerate(workload):
+                    side.prompts.setdefault(task, []).extend(runs[number :: len(workload)])
+                side.seconds.append(seconds)
+                side.figures.update(verifiers[name].stats())
+                side.figures.subtract(before[name])
+
+        run(_new_sides(), take(1), 1)  # warms up
         results = []
         for concurrency in settings.concurrencies:
-            sides = {name: _new_side() for name in verifiers}
+            sides = _new_sides()
             for turn in range(settings.turns_of(concurrency)):
                 batch = take(settings.prompts_a_task(concurrency, len(workload)))
-                for name in list(sides) if turn % 2 else reversed(sides):
-                    run(name, sides[name], batch, concurrency)
+                order = list(sides) if turn % 2 else list(reversed(sides))
+                run({name: sides[name] for name in order}, batch, concurrency)
             results.append({"concurrency": concurrency} | _compare(sides["dspine"], sides["none"]))
     return {
         "environment": describe_environment() | {"verify": config.drafting.verify},
@@ -136,8 +147,8 @@ def describe_workload(tasks: Sequence[str]) -> dict[str, Any]:
     return {"tasks": list(tasks)} | left_out
 
 
-def _new_side() -> Side:
-    return Side({}, [], Counter())
+def _new_sides() -> dict[str, Side]:
+    return {name: Side({}, [], Counter()) for name in ("dspine", "none")}
 
 
 def _compare(drafted: Side, plain: Side) -> dict[str, Any]:
@@ -194,10 +205,10 @@ def _acceptance_length(runs: Sequence[PromptRun]) -> float:
 
 
 @contextmanager
-def _served(config: VerifierConfig) -> Iterator[VerifierService]:
+def _served(config: VerifierConfig, clock: TurnClock) -> Iterator[VerifierService]:
     """A verifier in this process, its drafter in another one, as two replicas on one node."""
     config = replace(config, secret=secrets.token_hex(16))
-    verifier = VerifierService(config)
+    verifier = VerifierService(config, clock=clock)
     with ExitStack() as running:
         if config.drafter.name == "none":
             endpoints = []

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from math import inf, log
+from dataclasses import dataclass
+from math import inf
 
+from dspine_cluster.core.draft_promise import Curve, DraftPromises, RequestRecord
 from dspine_cluster.core.draft_value import SurvivalHistogram, best_rate, gap_of
 from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.realised_rate import RealisedRate, RoundKind
 
-Curve = Sequence[float]
-"""The survivals of a block's proposals."""
 PassCurve = Callable[[int], CostCurve]
 DraftSeconds = Callable[[int], float]
 
-_MAX_CURVES = 32
-_FIRST_CURVES, _EVERY_CURVES = 4, 8
-"""Of each request its first curves and later ones from time to time stand for what requests are like, so that one that
-goes on for long does not hide the others."""
 _HASTY_RESTS = 8
 """A request that switches again after fewer rests than this makes them longer."""
 _NUM_CANDIDATES = 8
@@ -45,6 +39,8 @@ class DraftOrPlainSettings:
     """A change of the number of requests by more than this is answered at once."""
     close_ratio: float = 0.7
     """From this share of the present throughput on, plain decoding is worth a measurement."""
+    near_ratio: float = 0.9
+    """From this share of the throughput of plain decoding on, it may soon be drafted again."""
     memory_blocks: float = 32.0
     """Verified blocks that a request's acceptance is averaged over."""
     prior_trials: float = 16.0
@@ -56,20 +52,6 @@ class DraftOrPlainSettings:
 DEFAULT_DRAFT_OR_PLAIN = DraftOrPlainSettings()
 
 
-@dataclass(slots=True)
-class _Record:
-    """One request; counts fade with every verified block."""
-
-    is_drafting: bool
-    accepted: float = 0.0
-    predicted: float = 0.0
-    trials: float = 0.0
-    drafted_round: int = 0
-    switched_round: int = 0
-    num_curves: int = 0
-    curves: list[Curve] = field(default_factory=list)
-
-
 class DraftOrPlain:
     """Keeps an assignment until another is clearly better, and the longer, the more often it has just changed."""
 
@@ -79,18 +61,24 @@ class DraftOrPlain:
         self.realised = RealisedRate()
         """Corrects what is predicted."""
         self._settings = settings
-        self._fade = 1.0 - 1.0 / settings.memory_blocks
-        self._records: dict[int, _Record] = {}
+        self._promises = DraftPromises(
+            1.0 - 1.0 / settings.memory_blocks, settings.prior_trials, settings.stale_rounds
+        )
+        self._records: dict[int, RequestRecord] = {}
         self._num_drafting = 0  # of them
-        self._recent: deque[Curve] = deque(maxlen=_MAX_CURVES)  # of all requests
         self._round = 0
         self._drafts_newcomers = True
         self._newcomers: list[int] = []
+        self._joining: list[RequestRecord] = []
+        """Stand for those that will be known soon."""
         self._decided_round = self._switched_round = 0
         self._decided_requests = 0
         self._rest_rounds = settings.min_rounds
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
         self._hoped_ratio = 0.0  # the same at best
+        self._drafting_ratio = (
+            1.0  # throughput of the best assignment with drafts over that of plain decoding
+        )
 
     @property
     def num_requests(self) -> int:
@@ -103,7 +91,7 @@ class DraftOrPlain:
 
     @property
     def drafts_newcomers(self) -> bool:
-        """Whether the last new requests were drafted for at first."""
+        """Whether new requests are drafted for at first."""
         return self._drafts_newcomers
 
     @property
@@ -117,9 +105,14 @@ class DraftOrPlain:
         return self._hoped_ratio >= 1.0 and self.num_drafting > 0
 
     @property
+    def is_drafting_near(self) -> bool:
+        """Whether drafting for some or all would be nearly as fast as plain decoding, or faster."""
+        return self._drafting_ratio >= self._settings.near_ratio
+
+    @property
     def is_due(self) -> bool:
         """Whether to decide anew."""
-        if not self._records or not self._recent or self._round < self._settings.first_rounds:
+        if not self._records or not self._promises.recent or self._round < self._settings.first_rounds:
             return False
         rounds = self._round - self._decided_round
         if self._is_crowd_new or rounds >= self._rest_rounds:
@@ -127,16 +120,24 @@ class DraftOrPlain:
         return rounds >= self._settings.min_rounds and self.num_drafting > 0
 
     @property
+    def _all(self) -> list[RequestRecord]:
+        return [*self._records.values(), *self._joining]
+
+    @property
     def _is_crowd_new(self) -> bool:
-        small, large = sorted((self._decided_requests, len(self._records)))
+        small, large = sorted((self._decided_requests, len(self._records) + len(self._joining)))
         return large > self._settings.crowd_factor * small
 
     def join(self, *uids: int) -> None:
         """Know requests; harmless when they are known."""
         new = [uid for uid in uids if uid not in self._records]
-        self._records.update((uid, _Record(self._drafts_newcomers)) for uid in new)
+        self._records.update((uid, RequestRecord(self._drafts_newcomers)) for uid in new)
         self._newcomers += new
         self._num_drafting += len(new) * self._drafts_newcomers
+
+    def note_joining(self, num_requests: int) -> None:
+        """So many more will join soon: what is decided now is decided for them, too."""
+        self._joining = [RequestRecord(self._drafts_newcomers) for _ in range(num_requests)]
 
     def is_drafting(self, uid: int) -> bool:
         return self._records[uid].is_drafting
@@ -148,49 +149,41 @@ class DraftOrPlain:
     def note(self, acceptances: Iterable[tuple[int, int, int, float]]) -> None:
         """Of requests: (uid, verified positions up to the first rejection, how many were accepted, how many of these
         were predicted to be)."""
-        fade, find = self._fade, self._records.get
+        find, note = self._records.get, self._promises.note
         for uid, num_trials, num_accepted, predicted in acceptances:
             record = find(uid)
             if record is not None:
-                record.accepted = record.accepted * fade + num_accepted
-                record.predicted = record.predicted * fade + predicted
-                record.trials = record.trials * fade + num_trials
+                note(record, num_trials, num_accepted, predicted)
 
     def note_curve(self, uid: int, curve: Curve) -> None:
-        """The survivals of all that was drafted for a request, verified or not. Few requests are remembered better."""
+        """The survivals of all that was drafted for a request, verified or not."""
         record = self._records.get(uid)
         if record is not None:
-            if record.num_curves < _FIRST_CURVES or record.num_curves % _EVERY_CURVES == 0:
-                self._recent.append(curve)
-            record.num_curves += 1
-            kept = max(1, _MAX_CURVES // len(self._records))
-            record.curves = [*record.curves[-kept + 1 :], curve] if kept > 1 else [curve]
-            record.drafted_round = self._round
+            self._promises.note_curve(record, curve, self._round, len(self._records))
 
     def end_pass(self) -> None:
         self._round += 1
 
     def promises(self) -> list[list[Curve]]:
         """Survivals to expect of each request's next block; where there are no requests, of what they were like."""
-        if not self._recent:
+        if not self._promises.recent:
             return []
         if not self._records:
-            return [list(self._recent)]
+            return [list(self._promises.recent)]
         return [self._promise(record, number) for number, record in enumerate(self._records.values())]
 
     def place(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
-        """Decide for the requests that are new, by what requests are like and not by what those are that happen to
-        run: draft for all of them or for none, which must not be better with none of the others either. Arguments as
-        for `decide`."""
+        """Decide for the requests that are new or will be soon, by what requests are like and not by what those are
+        that happen to run: draft for all of them or for none, which must not be better with none of the others either.
+        Arguments as for `decide`."""
         uids, self._newcomers = self._newcomers, []
-        newcomers = [self._records[uid] for uid in uids if uid in self._records]
-        if not newcomers or not self._recent:
+        newcomers = [*(self._records[uid] for uid in uids if uid in self._records), *self._joining]
+        if not newcomers or not self._promises.recent:
             return
         histogram = SurvivalHistogram()
         plain = self._rate(histogram, curve_of, draft_s_of)
-        others = [(i, r) for i, r in enumerate(self._records.values()) if not any(r is n for n in newcomers)]
-        for number, record in others:
-            if record.is_drafting:
+        for number, record in enumerate(self._records.values()):
+            if record.is_drafting and record not in newcomers:
                 histogram.add(self._promise(record, number))
         without = max(plain, self._rate(histogram, curve_of, draft_s_of))
         for number, record in enumerate(newcomers):
@@ -207,17 +200,18 @@ class DraftOrPlain:
     def decide(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Compare drafting for the most promising requests, as many as it may be, with what is done now. Soon after a
         switch no more than now are considered: what does not keep its promise ends at once. Of requests of which many
-        are new, all or none: nothing is known of each.
+        have come, all or none: nothing is known of each.
 
         Args:
             curve_of: the cost of a pass with that many requests.
             draft_s_of: the time of a batch of that many drafts.
         """
-        is_new = self._is_crowd_new
-        is_rested = is_new or self._round - self._switched_round >= self._rest_rounds
-        self._decided_round, self._decided_requests = self._round, len(self._records)
+        records = self._all
+        has_grown = self._is_crowd_new and len(records) > self._decided_requests
+        is_rested = self._is_crowd_new or self._round - self._switched_round >= self._rest_rounds
+        self._decided_round, self._decided_requests = self._round, len(records)
         promises = sorted(
-            ((self._promise(record, i), record) for i, record in enumerate(self._records.values())),
+            ((self._promise(record, i), record) for i, record in enumerate(records)),
             key=lambda pair: sum(map(sum, pair[0])) / len(pair[0]),
             reverse=True,
         )
@@ -239,16 +233,22 @@ class DraftOrPlain:
         self._plain_ratio = rates[0] / present_rate
         unknown = self.realised.hope(RoundKind.NONE) / self.realised.ratio(RoundKind.NONE)
         self._hoped_ratio = unknown * self._plain_ratio
+        self._drafting_ratio = max(rates[count] for count in rates if count) / rates[0]
         best = max(
-            (n for n in rates if (is_rested or n <= len(drafting)) and not (is_new and 0 < n < num_requests)),
+            (
+                n
+                for n in rates
+                if (is_rested or n <= len(drafting)) and not (has_grown and 0 < n < num_requests)
+            ),
             key=lambda count: rates[count],
         )
         if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:
             self._switch([record for _, record in promises], best)
+            self._drafts_newcomers = self._drafts_newcomers and best > 0
 
     def _rate(self, drafted: SurvivalHistogram, curve_of: PassCurve, draft_s_of: DraftSeconds) -> float:
         """Tokens a second when it is drafted for those in `drafted` and the others decode plainly."""
-        num_requests = len(self._records)
+        num_requests = len(self._all)
         num_plain = num_requests - drafted.num_requests
         plain_s = curve_of(num_plain).seconds(num_plain) if num_plain else 0.0
         gap = gap_of(num_plain, draft_s_of(drafted.num_requests), plain_s)
@@ -257,7 +257,7 @@ class DraftOrPlain:
         value *= self.realised.ratio(kind)
         return value / (1.0 + self._settings.mixed_margin) if kind is RoundKind.SOME else value
 
-    def _switch(self, records: Sequence[_Record], num_drafting: int) -> None:
+    def _switch(self, records: Sequence[RequestRecord], num_drafting: int) -> None:
         """Draft for the first of `records`."""
         settings = self._settings
         self._switched_round = self._round
@@ -267,7 +267,7 @@ class DraftOrPlain:
             record.is_drafting = not record.is_drafting
             record.switched_round = self._round
         self._count_drafting()
-        self.num_switches += len(switched)
+        self.num_switches += len([record for record in switched if record not in self._joining])
         since = (self._round - last_round) / self._rest_rounds if last_round else inf
         factor = 2.0 if since < _HASTY_RESTS else 0.5 if since > 4 * _HASTY_RESTS else 1.0
         self._rest_rounds = int(
@@ -277,23 +277,5 @@ class DraftOrPlain:
     def _count_drafting(self) -> None:
         self._num_drafting = sum([record.is_drafting for record in self._records.values()])
 
-    def _promise(self, record: _Record, number: int) -> list[Curve]:
-        """Survivals to expect of the request's next block: of its last ones, or of anybody's if these are too old.
-
-        Its own acceptance corrects what rows promise by a power: that which makes the mean promised acceptance of what
-        was verified the observed one.
-        """
-        prior = self._settings.prior_trials
-        if not record.curves or self._round - record.drafted_round > self._settings.stale_rounds:
-            kept = max(1, len(self._recent) // len(self._records))
-            return [self._recent[(number * kept + i) % len(self._recent)] for i in range(kept)]
-        if record.trials == 0.0:
-            return record.curves
-        predicted = record.predicted / record.trials
-        observed = (record.accepted + prior * predicted) / (record.trials + prior)
-        exponent = _log(observed) / _log(predicted)
-        return [[survival**exponent for survival in curve] for curve in record.curves]
-
-
-def _log(rate: float) -> float:
-    return log(min(max(rate, 0.02), 0.98))
+    def _promise(self, record: RequestRecord, number: int) -> list[Curve]:
+        return self._promises.of(record, number, self._round, len(self._all))

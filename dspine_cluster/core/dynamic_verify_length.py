@@ -66,7 +66,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
 
     @property
     def wants_features(self) -> bool:
-        return self._features.is_on or self.drafts_newcomers
+        return self._features.is_on
 
     def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
         self._survival.begin(blocks)
@@ -91,6 +91,9 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._expected = ExpectedRound(walk.expected_tokens - in_gap, in_gap, walk.expected_s)
         return walk.lengths
 
+    def note_joining(self, num_requests: int) -> None:
+        self.draft_or_plain.note_joining(num_requests)
+
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
         choice = self.draft_or_plain
         choice.join(*uids)
@@ -106,8 +109,12 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             is_plain_close=choice.is_plain_close,
             may_plain_be_faster=choice.may_plain_be_faster,
         )
-        is_on_trial = self._exploration.is_due or self._exploration.uid is not None
-        may_draft = self._features.allows(drafting=choice.num_drafting > 0, on_trial=is_on_trial)
+        may_draft = self._features.allows(
+            drafting=choice.num_drafting > 0,
+            on_trial=self._exploration.is_on,
+            drafts_newcomers=choice.drafts_newcomers,
+            is_near=choice.is_drafting_near,
+        )
         self._is_plain = is_plain_trial or not may_draft
         if self._is_plain:
             self._figures.note_decisions(num_drafted=0, num_plain=len(uids))
@@ -115,10 +122,9 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if self._exploration.is_due:
             self._exploration.begin(self._random.choice(uids))
             self._figures.note_full_trial()
-        explorer = self._exploration.uid
         drafted = set(uids)
         if choice.num_drafting < choice.num_requests:
-            drafted = {uid for uid in uids if uid == explorer or choice.is_drafting(uid)}
+            drafted = {uid for uid in uids if uid == self._exploration.uid or choice.is_drafting(uid)}
         self._figures.note_decisions(num_drafted=len(drafted), num_plain=len(uids) - len(drafted))
         return drafted
 
@@ -193,12 +199,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
 
     def _note_prediction(self, num_requests: int, num_tokens: int, load: PassLoad, taken_s: float) -> None:
         if self.pass_cost.is_known:
-            curve = self.pass_cost.curve(
-                num_requests=num_requests,
-                num_prefill_tokens=load.num_prefill_tokens,
-                num_kv_tokens=load.num_kv_tokens,
-            )
-            self._figures.note_pass(predicted_s=curve.seconds(num_tokens), taken_s=taken_s)
+            predicted_s = self._curve_of(num_requests, load).seconds(num_tokens)
+            self._figures.note_pass(predicted_s=predicted_s, taken_s=taken_s)
 
     def _note_realised(self, num_requests: int, load: PassLoad) -> None:
         """Compare rounds with what was expected: they end with their drafts' pass, or where there are none. Of prompts
@@ -227,11 +229,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return ()
 
     def _price(self, num_requests: int, load: PassLoad) -> RoundPrice:
-        curve = self.pass_cost.curve(
-            num_requests=num_requests,
-            num_prefill_tokens=load.num_prefill_tokens,
-            num_kv_tokens=load.num_kv_tokens,
-        )
+        curve = self._curve_of(num_requests, load)
         num_drafted = self._survival.num_drafted
         num_plain = num_requests - num_drafted
         draft_s = self.draft_cost.seconds(num_drafted)
@@ -246,17 +244,19 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         )
 
     def _prefill_s(self, num_tokens: int) -> float:
-        curve = self.pass_cost.curve(num_requests=0, num_prefill_tokens=num_tokens, num_kv_tokens=0)
-        return curve.seconds(num_tokens)
+        return self._curve_of(0, PassLoad(num_prefill_tokens=num_tokens)).seconds(num_tokens)
+
+    def _curve_of(self, num_requests: int, load: PassLoad) -> CostCurve:
+        return self.pass_cost.curve(
+            num_requests=num_requests,
+            num_prefill_tokens=load.num_prefill_tokens,
+            num_kv_tokens=load.num_kv_tokens,
+        )
 
     def _curve(self, num_requests: int) -> CostCurve:
         """The cost of a pass of that many of the present requests."""
         share = num_requests / max(1, self.draft_or_plain.num_requests)
-        return self.pass_cost.curve(
-            num_requests=num_requests,
-            num_prefill_tokens=0,
-            num_kv_tokens=int(self._load.num_kv_tokens * share),
-        )
+        return self._curve_of(num_requests, PassLoad(num_kv_tokens=int(self._load.num_kv_tokens * share)))
 
     def _drafted_pass_s(self, num_requests: int) -> float:
         """The time of a pass of that many requests that verify as much as the last ones did."""

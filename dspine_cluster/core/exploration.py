@@ -39,6 +39,11 @@ class Exploration:
     def is_due(self) -> bool:
         return self.uid is None and self._rounds_left <= 0
 
+    @property
+    def is_on(self) -> bool:
+        """Whether a request is on trial, or is to be."""
+        return self.uid is not None or self.is_due
+
     def end_pass(self) -> None:
         self._rounds_left -= 1
 

@@ -10,8 +10,9 @@ _LINGER_PASSES = 32
 
 
 class FeatureLead:
-    """Passes compute features while something is drafted and for some time after. Then they stop, until some passes
-    before something is drafted again: requests have no others then than those of their newest tokens."""
+    """Passes compute features while something is drafted, or new requests would be, and for some time after as long as
+    that may come back. Then they stop, until some passes before something is drafted again: requests have no others
+    then than those of their newest tokens."""
 
     def __init__(self, lead_passes: int = _LEAD_PASSES, linger_passes: int = _LINGER_PASSES) -> None:
         self.is_on = True
@@ -21,11 +22,20 @@ class FeatureLead:
         self._num_left = 0  # passes until there are enough
         self._num_plain = linger_passes  # passes since requests were drafted for, except on trial
 
-    def allows(self, *, drafting: bool, on_trial: bool) -> bool:
-        """Whether anything may be drafted now. Asked after every pass; `drafting` says whether requests are to be
-        drafted for, `on_trial` whether one is, to see what comes of it."""
+    def allows(
+        self, *, drafting: bool, on_trial: bool, drafts_newcomers: bool = False, is_near: bool = True
+    ) -> bool:
+        """Whether anything may be drafted now. Asked after every pass.
+
+        Args:
+            drafting: whether requests are to be drafted for.
+            on_trial: whether one is, to see what comes of it.
+            drafts_newcomers: whether new requests will be.
+            is_near: whether drafting would be nearly as fast as what is done.
+        """
         self._num_plain = 0 if drafting else self._num_plain + 1
-        self.is_on = on_trial or self._num_plain <= self._linger_passes
+        lingers = self._num_plain <= self._linger_passes and (drafting or is_near)
+        self.is_on = on_trial or drafts_newcomers or lingers
         if not self.is_on:
             self._num_left = self._lead_passes
         return (drafting or on_trial) and self._num_left == 0

@@ -71,6 +71,11 @@ class VerifyLengthPolicy(Protocol):
         """Those of the requests whose round has ended that are drafted for next; the others wait for nothing."""
         return uids if self.wants_drafts else ()
 
+    def note_joining(self, num_requests: int) -> None:
+        """So many more will soon be among those that `choose_drafts` is asked for: their prompts are computed, or wait
+        and have room."""
+        return
+
     @property
     def drafts_newcomers(self) -> bool:
         """Whether a new request is drafted for at first, so that its drafter should see its prompt early."""

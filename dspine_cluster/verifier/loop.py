@@ -258,6 +258,7 @@ class VerifierLoop:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
         rounds = [block.session for block in plan.blocks if block.session.phase is Phase.DECODE]
         prompts = [chunk.session for chunk in plan.chunks if chunk.session.phase is not Phase.WAITING]
+        self.policy.note_joining(self.streams.num_joining)
         self._pacing.ask(
             self._num_useful(rounds),
             self._num_useful([session for session in prompts if session.phase is Phase.DECODE]),

@@ -45,8 +45,9 @@ class VerifierService:
         config: VerifierConfig,
         loaded: LoadedVerifier | None = None,
         tracing: Tracing = NO_TRACING,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Load the models unless they are given. `tracing` is the caller's to close.
+        """Load the models unless they are given. `tracing` is the caller's to close; `clock` is the loop's.
 
         Raises:
             ConfigError, CheckpointError, MismatchError: the models cannot be served as configured.
@@ -77,6 +78,7 @@ class VerifierService:
             on_drafter_lost=self._on_drafter_lost,
             target_fingerprint=loaded.hello.target,
             drafter_fingerprint=loaded.hello.drafter,
+            clock=clock,
         )
         self._connector = DrafterConnector(
             loaded.hello, config.secret.encode(), on_channel=self._on_channel, on_misfit=self._on_misfit

@@ -68,6 +68,11 @@ class Streams:
         return [session for session in self.running if session.phase is Phase.DECODE]
 
     @property
+    def num_joining(self) -> int:
+        """Requests that will decode soon: their prompts are computed, or wait for that and have room."""
+        return len(self.running) - len(self.decoding) + min(len(self.waiting), self.num_free_slots)
+
+    @property
     def queued_tokens(self) -> int:
         """Committed tokens still to be prefilled, those that are cached left out."""
         prefilling = [session for session in self.running if session.phase is Phase.PREFILL]

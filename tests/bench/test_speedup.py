@@ -10,6 +10,7 @@ import pytest
 
 from dspine_cluster.bench import speedup
 from dspine_cluster.bench.acceptance import AcceptanceSettings, PromptRun
+from dspine_cluster.bench.alternation import TurnClock
 from dspine_cluster.bench.speedup import DEFAULT_TASKS, SpeedupSettings, describe_workload, run_speedup
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.types import Usage
@@ -43,10 +44,12 @@ def verifiers(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeVerifier]:
     made: dict[str, FakeVerifier] = {}
 
     @contextmanager
-    def served(config: VerifierConfig) -> Iterator[FakeVerifier]:
+    def served(config: VerifierConfig, clock: TurnClock) -> Iterator[FakeVerifier]:
         yield made.setdefault(config.drafter.name, FakeVerifier(config.drafter.name))
 
-    async def run(verifier: FakeVerifier, prompts: Any, settings: AcceptanceSettings, done: Any) -> Any:
+    async def run(
+        verifier: FakeVerifier, prompts: Any, settings: AcceptanceSettings, done: Any, clock: Any
+    ) -> Any:
         return verifier.run(prompts, settings)
 
     monkeypatch.setattr(speedup, "_served", served)

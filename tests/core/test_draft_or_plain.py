@@ -3,6 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.pass_cost import CostCurve
 
@@ -44,6 +48,22 @@ class Bench:
     def leave(self, uid: int) -> None:
         self.uids.remove(uid)
         self.choice.forget(uid)
+
+    def leave_all(self) -> None:
+        for uid in [*self.uids]:
+            self.leave(uid)
+
+    def plain_rate(self, num_requests: int) -> float:
+        return num_requests / self.curve_of(num_requests).seconds(num_requests)
+
+    def rate_of_all(self, num_requests: int) -> float:
+        """Tokens a second when it is drafted for all, and the best number of proposals of each is verified."""
+        expected, rates = float(num_requests), []
+        for j in range(9):
+            expected += num_requests * self._promise**j if j else 0.0
+            seconds = self.curve_of(num_requests).seconds(num_requests * (j + 1)) + self.draft_s(num_requests)
+            rates.append(expected / seconds)
+        return max(rates)
 
     def curve_of(self, num_requests: int) -> CostCurve:
         return CostCurve([0], [1.0], [self.token_s], 1e-6, ())
@@ -155,3 +175,96 @@ def test_what_has_ended_is_forgotten() -> None:
     bench.choice.forget(1)
     bench.choice.note([(1, 1, 1, 0.5)])
     assert (bench.choice.num_requests, bench.choice.num_drafting) == (2, 2)
+
+
+@st.composite
+def benches(draw: st.DrawFn) -> Bench:
+    """Some requests that have been decided for, of equal acceptance."""
+    promise = draw(st.sampled_from([0.2, 0.6, 0.9]))
+    draft_s = draw(st.sampled_from([0.02, 0.1, 0.3, 1.0, 3.0]))
+    token_s = draw(st.sampled_from([0.0, 0.02, 0.1, 0.3]))
+    num_requests = draw(st.integers(1, 12))
+    bench = Bench(num_requests, token_s=token_s, draft_s=lambda count: draft_s * count, promise=promise)
+    bench.acceptance = [promise] * num_requests
+    bench.choice.place(bench.curve_of, bench.draft_s)
+    bench.run(40)
+    return bench
+
+
+@given(benches(), st.integers(1, 30))
+def test_newcomers_are_all_treated_alike_and_nobody_else_is_touched(bench: Bench, num_new: int) -> None:
+    before, old = bench.drafting, [*bench.uids]
+    new = list(range(100, 100 + num_new))
+    bench.choice.join(*new)
+    bench.choice.place(bench.curve_of, bench.draft_s)
+    assert [bench.choice.is_drafting(uid) for uid in new] == [bench.choice.drafts_newcomers] * num_new
+    assert [uid for uid in old if bench.choice.is_drafting(uid)] == before
+    assert bench.choice.num_drafting == len(before) + num_new * bench.choice.drafts_newcomers
+
+
+@given(benches(), st.integers(1, 30))
+def test_newcomers_are_drafted_for_where_that_beats_plain_decoding_of_all(bench: Bench, num_new: int) -> None:
+    bench.leave_all()
+    for uid in range(100, 100 + num_new):
+        bench.choice.join(uid)
+    bench.choice.place(bench.curve_of, bench.draft_s)
+    gain = bench.rate_of_all(num_new) / bench.plain_rate(num_new)
+    assert bench.choice.drafts_newcomers == (gain > 1.0) or 1 / 1.02 <= gain <= 1.02, gain
+
+
+@given(benches(), st.integers(2, 4))
+def test_of_a_crowd_that_has_come_all_or_none_are_drafted_for(bench: Bench, factor: int) -> None:
+    num_old = len(bench.uids)
+    for uid in range(100, 100 + factor * num_old):
+        bench.choice.join(uid)
+        bench.uids.append(uid)
+    assert bench.choice.is_due
+    before = bench.choice.num_drafting
+    bench.choice.decide(bench.curve_of, bench.draft_s)
+    assert bench.choice.num_drafting in (0, len(bench.uids), before)
+
+
+def test_of_a_crowd_of_which_many_have_gone_some_may_be_drafted_for() -> None:
+    bench = Bench(12, token_s=0.02, draft_s=lambda count: 0.3 * count)
+    bench.acceptance = [0.9, 0.9, *[0.05] * 10]
+    bench.run(20)
+    for _ in range(40):
+        for uid in bench.uids:
+            bench.draft(uid)
+    for uid in range(6, 12):
+        bench.leave(uid)
+    bench.run(1)
+    assert bench.drafting == [0, 1]
+
+
+def test_where_it_is_not_drafted_any_more_neither_are_newcomers() -> None:
+    bench = Bench(4, token_s=0.001, draft_s=lambda count: 0.1)
+    bench.run(20)
+    assert bench.choice.drafts_newcomers
+    bench.draft_s = lambda count: 10.0
+    bench.run(600)
+    assert bench.drafting == []
+    assert not bench.choice.drafts_newcomers
+
+
+@pytest.mark.parametrize(("draft_s", "is_near"), [(1.4, True), (1.6, True), (5.0, False)])
+def test_it_tells_whether_drafting_may_soon_be_faster(draft_s: float, is_near: bool) -> None:
+    # As above, both are as good at 1.475 s.
+    bench = Bench(1, token_s=0.0, draft_s=lambda count: draft_s)
+    bench.acceptance = [0.6]
+    for _ in range(100):
+        bench.draft(0)
+    bench.run(40)
+    assert bench.choice.is_drafting_near == is_near
+
+
+def test_the_first_of_a_crowd_are_judged_as_parts_of_it() -> None:
+    bench = Bench(2, token_s=0.2, draft_s=lambda count: 0.1 * count)
+    bench.run(40)
+    assert bench.drafting == [0, 1], "two are drafted for"
+    bench.leave_all()
+    bench.choice.join(10, 11)
+    bench.choice.note_joining(14)
+    bench.choice.place(bench.curve_of, bench.draft_s)
+    assert not bench.choice.drafts_newcomers
+    assert bench.choice.num_drafting == 0
