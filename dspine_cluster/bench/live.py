@@ -6,14 +6,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dspine_cluster.errors import EngineStoppedError
+from dspine_cluster.errors import ConfigError, EngineStoppedError
 
-_MODULE = "dspine_serve.live_routing"
 _TIMEOUT_S = 1800.0
 _SHOWN_CHARACTERS = 2000
 
@@ -23,16 +21,20 @@ def can_run_live() -> bool:
     return find_spec("ray") is not None and find_spec("dspine_serve") is not None
 
 
-def run_live(module: str = _MODULE, options: Sequence[str] = ()) -> dict[str, Any]:
+def run_live(module: str, **options: int) -> dict[str, Any]:
     """What `python -m module --json FILE` with further options reports.
 
     Raises:
+        ConfigError: the deployment or Ray is not installed.
         EngineStoppedError: it failed; the message ends with the end of what it wrote.
     """
+    if not can_run_live():
+        raise ConfigError("install Ray and the deployment to measure them")
+    arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     with tempfile.TemporaryDirectory() as folder:
         report_file = Path(folder) / "live.json"
         done = subprocess.run(
-            [sys.executable, "-m", module, "--json", str(report_file), *options],
+            [sys.executable, "-m", module, "--json", str(report_file), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dspine_cluster.bench.options import JsonFile, numbers, write_report
 from dspine_cluster.bench.terminal import console, progress
-from dspine_cluster.errors import ConfigError
 
 
 def routing(
@@ -41,7 +39,7 @@ def routing(
         report = run_routing(settings, processes, step)
     if live and can_run_live():
         with progress(None, "live"):
-            report["live"] = run_live()
+            report["live"] = run_live("dspine_serve.live_routing")
     print_routing(console, report)
     write_report(report, json_file)
 
@@ -52,9 +50,10 @@ def http(
     json_file: JsonFile = None,
 ) -> None:
     """Events a second through ingress and placement, of verifiers that cost nothing, beside a bare application."""
+    from dspine_cluster.bench.live import run_live
     from dspine_cluster.bench.report import print_http
 
-    report = _run_live("dspine_serve.live_http", {"streams": streams, "events": events})
+    report = run_live("dspine_serve.live_http", streams=streams, events=events)
     print_http(console, report)
     write_report(report, json_file)
 
@@ -68,17 +67,11 @@ def connections(
 ) -> None:
     """Streams of the served miniature, half of whose clients leave at random moments: what the others notice of it, and
     what is held afterwards."""
+    from dspine_cluster.bench.live import run_live
     from dspine_cluster.bench.report import print_connections
 
-    options = {"connections": count, "tokens": tokens, "rounds": rounds, "seed": seed}
-    report = _run_live("dspine_serve.live_connections", options)
+    report = run_live(
+        "dspine_serve.live_connections", connections=count, tokens=tokens, rounds=rounds, seed=seed
+    )
     print_connections(console, report)
     write_report(report, json_file)
-
-
-def _run_live(module: str, options: Mapping[str, int]) -> dict[str, Any]:
-    from dspine_cluster.bench.live import can_run_live, run_live
-
-    if not can_run_live():
-        raise ConfigError("install Ray and the deployment to measure them")
-    return run_live(module, [text for name, value in options.items() for text in (f"--{name}", str(value))])
