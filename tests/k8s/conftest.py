@@ -22,6 +22,11 @@ def overlay(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def objects(overlay: str) -> Objects:
     """What `kubectl apply -k` would send."""
+    return render(overlay)
+
+
+def render(overlay: str) -> Objects:
+    """What `kubectl kustomize` gives; skips the test where there is no kubectl."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     command = ["kubectl", "kustomize", str(ROOT / "k8s" / "overlays" / overlay)]

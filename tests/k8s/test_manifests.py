@@ -9,7 +9,6 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
-import yaml
 
 from tests.k8s.structural_schema import validate
 
@@ -89,24 +88,6 @@ def test_a_worker_with_gpus_holds_two_or_more_so_that_pairs_share_a_node(ray_ser
         assert int(group["rayStartParams"]["num-cpus"]) == int(container["resources"]["requests"]["cpu"])
 
 
-def test_replicas_find_room_on_the_least_that_the_autoscaler_keeps(ray_service: Service) -> None:
-    [application] = yaml.safe_load(ray_service["spec"]["serveConfigV2"])["applications"]
-    wanted: dict[str, float] = {}
-    for kind in ("verifiers", "drafters"):
-        args = application["args"][kind]
-        for name, amount in (args.get("resources", {}) | {"GPU": args.get("num_gpus", 0)}).items():
-            wanted[name] = wanted.get(name, 0) + amount * args["num_replicas"]
-    room: dict[str, float] = {}
-    for group in ray_service["spec"]["rayClusterConfig"]["workerGroupSpecs"]:
-        params = group["rayStartParams"]
-        # KubeRay passes the value to a shell, which takes one pair of quotes off.
-        custom = json.loads(json.loads(params["resources"].strip("'"))) if "resources" in params else {}
-        for name, amount in (custom | {"GPU": int(params.get("num-gpus", 0))}).items():
-            room[name] = room.get(name, 0) + amount * group["minReplicas"]
-    for name, amount in wanted.items():
-        assert room.get(name, 0) >= amount, name
-
-
 def test_every_selector_of_the_project_finds_pods(objects: list[Service], ray_service: Service) -> None:
     labels = [template["metadata"]["labels"] for template in _pods(ray_service)]
     labels += [
@@ -125,11 +106,3 @@ def test_every_selector_of_the_project_finds_pods(objects: list[Service], ray_se
     assert len(selectors) == 5
     for selector in selectors:
         assert any(selector.items() <= of_pod.items() for of_pod in labels), selector
-
-
-def test_ports_that_policies_and_monitors_name_are_open(ray_service: Service) -> None:
-    for template in _pods(ray_service):
-        [container] = template["spec"]["containers"]
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        assert ports["metrics"] == 8080
-        assert ports["serve"] == 8000

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dspine_serve.kube_config import kube_config, make_patch
+from dspine_cluster.errors import ConfigError
+from dspine_serve.kube_config import kube_config, main, make_patch
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -43,3 +44,35 @@ def test_what_the_application_would_refuse_is_refused(key: str, value: Any) -> N
     config["applications"][0]["args"][key] = value
     with pytest.raises(ValidationError, match=key):
         kube_config(config)
+
+
+def test_another_port_than_pods_open_is_refused() -> None:
+    config: dict[str, Any] = yaml.safe_load((ROOT / "deployments.yaml").read_text())
+    with pytest.raises(ConfigError, match=r"http_options\.port must be 8000"):
+        kube_config(config | {"http_options": {"port": 8001}})
+
+
+def test_a_config_without_http_options_gets_those_of_a_pod() -> None:
+    config: dict[str, Any] = yaml.safe_load((ROOT / "deployments.yaml").read_text())
+    assert kube_config(config | {"http_options": None})["http_options"] == {"host": "0.0.0.0"}
+
+
+def test_settings_of_the_policy_are_checked() -> None:
+    config: dict[str, Any] = yaml.safe_load((ROOT / "deployments/multi-node.yaml").read_text())
+    config["applications"][0]["autoscaling_policy"]["policy_kwargs"] = {"smoothing": 3}
+    with pytest.raises(ConfigError, match="smoothing"):
+        kube_config(config)
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "a: [", "args: 5"])
+def test_a_file_that_is_no_serve_config_ends_with_a_message(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(SystemExit, match="error: "):
+        main([str(tmp_path / "config.yaml")])
+
+
+def test_a_file_that_is_not_there_ends_with_a_message(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"error: cannot read .*none\.yaml"):
+        main([str(tmp_path / "none.yaml")])
+    with pytest.raises(SystemExit, match="usage: "):
+        main([])
