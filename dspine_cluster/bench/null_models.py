@@ -142,9 +142,8 @@ class NullDrafter(Drafter):
         with self._stopwatch.in_sampling():
             super().walk(candidates, rows, sampling)
         with self._stopwatch.in_model():
-            return DraftOutput(
-                candidates[..., 0], candidates, self._probs.repeat(len(rows), 1, 1), rows[..., 0, 0]
-            )
+            tokens, confidence = candidates[..., 0].contiguous(), rows[..., 0, 0].contiguous()
+            return DraftOutput(tokens, candidates, self._probs.repeat(len(rows), 1, 1), confidence)
 
     def inject(self, layer: int, hidden: Tensor, anchors: Tensor) -> Tensor:
         raise AssertionError("this drafter has no layers")

@@ -136,15 +136,20 @@ class DraftContextTable(Generic[K]):
             limit = (record.lowest + 1) * PAGE_TOKENS + self.max_context_tokens - 1
         return NewestRun(start, end, pages, limit)
 
-    def add_pages(self, wanted: Sequence[tuple[K, int]]) -> list[int | None]:
-        """Give contexts a page each, the one after their newest by its number, as far as that costs no open context a
-        page."""
+    def add_pages(self, wanted: Sequence[tuple[K, int]]) -> list[int]:
+        """Give contexts a page each, the one after their newest by its number, until that would cost an open context a
+        page. Returns those of the first contexts, as many as there are pages for."""
         records = [self._records[key] for key, _ in wanted]
-        pages = [record.pages.get(number) for record, (_, number) in zip(records, wanted, strict=True)]
-        lacking = [i for i, page in enumerate(pages) if page is None]
-        for i, page in zip(lacking, self._allocate_each(len(lacking)), strict=False):
-            pages[i] = page
-            records[i].put(wanted[i][1], page)
+        held = [record.pages.get(number) for record, (_, number) in zip(records, wanted, strict=True)]
+        fresh = self._allocate_each(held.count(None))
+        pages: list[int] = []
+        for record, (_, number), own in zip(records, wanted, held, strict=True):
+            page = next(fresh, None) if own is None else own
+            if page is None:
+                break
+            if own is None:
+                record.put(number, page)
+            pages.append(page)
         return pages
 
     def usable(self, key: K, anchor_position: int) -> UsableContext | None:

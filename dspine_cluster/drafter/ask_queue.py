@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import compress, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ class AskQueue:
         self._temperatures = np.zeros(0)
         self._last_rows: list[int] = []
         self._last: Draft | None = None
-        """What was asked for these: mostly what is drafted next, as it came."""
+        """What was asked for these: mostly what is drafted next, as it came, or a part of it."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -45,8 +45,7 @@ class AskQueue:
                 is_refused[i] = True
         is_taken = ~is_refused
         if is_taken.any():
-            taken = Draft(draft.numbers[:, is_taken], draft.temperatures[is_taken])
-            self._keep([row for row, is_kept in zip(rows, is_taken, strict=True) if is_kept], taken)
+            self._keep(list(compress(rows, is_taken)), draft.part(is_taken))
         return is_refused if is_refused.any() else None
 
     def take(self, max_blocks: int) -> list[int]:
@@ -61,10 +60,10 @@ class AskQueue:
 
     def asked(self, rows: list[int]) -> Draft:
         """What was asked for last for each."""
-        if rows == self._last_rows and self._last is not None:
+        assert self._last is not None
+        if rows == self._last_rows:
             return self._last
-        index = np.array(rows)
-        return Draft(self._numbers.take(index, 1), self._temperatures.take(index))
+        return self._last.like(self._numbers.take(rows, 1), self._temperatures.take(rows))
 
     def discard(self, row: int) -> None:
         """The request has gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from dspine_cluster.core.draft_context import DraftContextTable
 from dspine_cluster.drafter.client import NO_ROW, RequestKey
-from dspine_cluster.transport.messages import Int32Array, Int64Array
+from dspine_cluster.transport.messages import Int64Array
 from dspine_cluster.types import PAGE_TOKENS
 
 _NUM_ROWS = 64
@@ -31,7 +32,7 @@ class DraftPages(NamedTuple):
 
     starts: Int64Array  # [B]: first position
     first_pages: Int64Array  # [B]: page number, in the request, of the table's first column
-    page_table: Int32Array  # [B, num_pages]; what lies beyond a context may be any page
+    page_table: Int64Array  # [B, num_pages]; what lies beyond a context may be any page
 
     def of(self, blocks: npt.NDArray[np.bool_]) -> DraftPages:
         """Some of the blocks."""
@@ -51,11 +52,16 @@ class ContextRows:
         self._keys: list[RequestKey | None] = [None] * _NUM_ROWS
         self._rows: dict[RequestKey, int] = {}
         self._free = list(range(_NUM_ROWS - 1, NO_ROW, -1))
-        self._runs = np.zeros((4, _NUM_ROWS), np.int64)
-        """Of the newest run: its start, its end, the end of its last page, and `NewestRun.limit`."""
+        self._runs = np.zeros((5, _NUM_ROWS), np.int64)
+        """Of the newest run: its start, its end, the end of its last page, `NewestRun.limit`, and its first page."""
         self._runs[1, NO_ROW] = -1  # nothing ever follows right behind what nobody has
-        self._pages = np.zeros((_NUM_ROWS, _NUM_PAGES), np.int32)
+        self._pages = np.zeros((_NUM_ROWS, _NUM_PAGES), np.int64)
         """Of the newest run."""
+        self._last_rows: list[int] = []
+        self._last_index = np.zeros(0, np.int64)
+        """The same as an array: rounds mostly have the rows of those before."""
+        self._are_distinct = True
+        """Whether none of them comes twice."""
 
     def key(self, row: int) -> RequestKey:
         key = self._keys[row]
@@ -87,23 +93,20 @@ class ContextRows:
         """Find places for the new ones of the features in runs of `counts` from `starts`, each of a request's row or of
         `NO_ROW`, which gets none."""
         self._reload_shortened()
-        if len(set(rows)) < len(rows):
+        index = self._index_of(rows)
+        if not self._are_distinct:
             return self._place_slowly(rows, range(len(rows)), starts, counts)
-        index = np.array(rows)
         ends = starts + counts
-        _, run_ends, page_ends, limits = self._runs[:, index]
+        _, run_ends, page_ends, limits, first_pages = self._runs.take(index, 1)
         fits = (starts == run_ends) & (ends <= limits)
-        needs_page = fits & (ends > page_ends)
-        if needs_page.any():
-            which = np.flatnonzero(needs_page).tolist()
-            lacking = self._add_pages([rows[i] for i in which], ends[which].tolist())
-            for i in lacking:
-                fits[which[i]] = False
-        if fits.all():
-            return Places(None, *self._grow(index, counts, ends))
-        positions, slots = self._grow(index[fits], counts[fits], ends[fits])
-        kept = np.flatnonzero(np.repeat(fits, counts))
-        slow = self._place_slowly(rows, np.flatnonzero(~fits).tolist(), starts, counts)
+        which = (fits & (ends > page_ends)).nonzero()[0]
+        if which.size:
+            fits[which] = self._add_pages(index[which], ends[which])
+        if np.count_nonzero(fits) == len(rows):
+            return Places(None, *self._grow(index, first_pages, counts, ends))
+        positions, slots = self._grow(index[fits], first_pages[fits], counts[fits], ends[fits])
+        kept = np.repeat(fits, counts).nonzero()[0]
+        slow = self._place_slowly(rows, (~fits).nonzero()[0].tolist(), starts, counts)
         assert slow.kept is not None
         parts = ((kept, slow.kept), (positions, slow.positions), (slots, slow.slots))
         return Places(*(np.concatenate(part) for part in parts))
@@ -112,33 +115,42 @@ class ContextRows:
         """The contexts of blocks anchored at `positions`, and which of them there are: only where the feature before
         the anchor is there."""
         self._reload_shortened()
-        index = np.array(rows)
-        run_starts, run_ends, _, _ = self._runs[:, index]
+        index = self._index_of(rows)
+        run_starts, run_ends, _, _, run_first_pages = self._runs.take(index, 1)
         starts = np.maximum(run_starts, positions - self._contexts.max_context_tokens)
         first_pages = starts // PAGE_TOKENS
-        num_pages = -(-positions // PAGE_TOKENS) - first_pages
+        shifts = first_pages - run_first_pages
+        num_pages = positions + (PAGE_TOKENS - 1)
+        num_pages //= PAGE_TOKENS
+        num_pages -= first_pages
         is_there = positions == run_ends
-        others: list[tuple[int, Int32Array]] = []
-        for i in np.flatnonzero(~is_there).tolist():
-            num_pages[i] = 0
-            context = self._contexts.usable(self.key(rows[i]), int(positions[i]))
-            if context is not None:
-                is_there[i] = True
-                starts[i], first_pages[i] = context.start, context.first_page
-                others.append((i, np.array(context.pages, np.int32)))
+        others: list[tuple[int, Sequence[int]]] = []
+        if np.count_nonzero(is_there) < len(rows):
+            for i in (~is_there).nonzero()[0].tolist():
+                num_pages[i] = 0
+                context = self._contexts.usable(self.key(rows[i]), int(positions[i]))
+                if context is not None:
+                    is_there[i] = True
+                    starts[i], first_pages[i] = context.start, context.first_page
+                    others.append((i, context.pages))
         width = max(1, int(num_pages.max()), *(len(pages) for _, pages in others))
-        shifts = first_pages - run_starts // PAGE_TOKENS
-        if shifts.any():
+        self._widen(width)
+        if np.count_nonzero(shifts):
             columns = shifts[:, None] + np.arange(width)
             is_own = (columns >= 0) & (columns < self._pages.shape[1])
             # What lies beyond a context may be any page: that of others, whose columns mean nothing here, is the first.
             page_table = self._pages[index[:, None], columns * is_own]
         else:
-            self._widen(width)
-            page_table = self._pages[:, :width].take(index, 0)
+            page_table = self._pages[index, :width]
         for i, pages in others:
             page_table[i, : len(pages)] = pages
         return DraftPages(starts, first_pages, page_table), is_there
+
+    def _index_of(self, rows: list[int]) -> Int64Array:
+        if rows != self._last_rows:
+            self._last_rows, self._last_index = rows, np.array(rows, np.int64)
+            self._are_distinct = len(set(rows)) == len(rows)
+        return self._last_index
 
     def _place_slowly(
         self, rows: list[int], which: range | list[int], starts: Int64Array, counts: Int64Array
@@ -159,34 +171,46 @@ class ContextRows:
             self._load(rows[i])
         return Places(*(np.array(x, np.int64) for x in (kept, positions, slots)))
 
-    def _grow(self, index: Int64Array, counts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def _grow(
+        self, index: Int64Array, first_pages: Int64Array, counts: Int64Array, ends: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
         """Positions and slots of features that follow right behind what is there, up to `ends`, for which there are
         pages."""
-        self._runs[1, index] = ends
-        positions = (ends - np.cumsum(counts)).repeat(counts)  # [num_features]
+        self._runs[1][index] = ends
+        positions = (ends - counts.cumsum()).repeat(counts)  # [num_features]
         positions += np.arange(len(positions))
         page_numbers = positions // PAGE_TOKENS
-        first_pages = index * self._pages.shape[1] - self._runs[0, index] // PAGE_TOKENS  # in the flat table
-        slots = self._pages.ravel().take(first_pages.repeat(counts) + page_numbers) - page_numbers
+        tables = index * self._pages.shape[1]  # where page number 0 would lie in the flat table
+        tables -= first_pages
+        places = tables.repeat(counts)
+        places += page_numbers
+        slots = self._pages.ravel().take(places)
+        slots -= page_numbers
         slots *= PAGE_TOKENS
         slots += positions
         return positions, slots
 
-    def _add_pages(self, rows: list[int], ends: list[int]) -> list[int]:
-        """Give the contexts of rows the next page, for positions up to `ends`. Returns the indices of those that need
-        more, or must take it from others."""
-        run_starts, _, page_ends, _ = self._runs[:, rows].tolist()
-        which = [i for i, end in enumerate(ends) if end <= page_ends[i] + PAGE_TOKENS]
-        wanted = [(self.key(rows[i]), page_ends[i] // PAGE_TOKENS) for i in which]
-        lacking = dict.fromkeys(range(len(rows)))
-        for i, (_, number), page in zip(which, wanted, self._contexts.add_pages(wanted), strict=True):
-            if page is not None:
-                column = number - run_starts[i] // PAGE_TOKENS
-                self._widen(column + 1)
-                self._pages[rows[i], column] = page
-                self._runs[2, rows[i]] += PAGE_TOKENS
-                del lacking[i]
-        return list(lacking)
+    def _add_pages(self, index: Int64Array, ends: Int64Array) -> npt.NDArray[np.bool_]:
+        """Give the contexts of rows the next page, for positions up to `ends`. Returns for which that is enough; others
+        need more, or must take it from others."""
+        _, _, page_ends, _, first_pages = self._runs.take(index, 1)
+        is_enough: npt.NDArray[np.bool_] = ends <= page_ends + PAGE_TOKENS
+        if np.count_nonzero(is_enough) < len(index):
+            index, first_pages, page_ends = index[is_enough], first_pages[is_enough], page_ends[is_enough]
+        numbers = page_ends // PAGE_TOKENS
+        wanted = [
+            (self.key(row), number) for row, number in zip(index.tolist(), numbers.tolist(), strict=True)
+        ]
+        pages = self._contexts.add_pages(wanted)
+        if len(pages) < len(index):
+            is_enough[is_enough.nonzero()[0][len(pages) :]] = False
+            index, numbers, first_pages = (array[: len(pages)] for array in (index, numbers, first_pages))
+        if pages:
+            columns = numbers - first_pages
+            self._widen(int(columns.max()) + 1)
+            self._pages[index, columns] = pages
+            self._runs[2][index] = (numbers + 1) * PAGE_TOKENS
+        return is_enough
 
     def _reload_shortened(self) -> None:
         for key in self._contexts.shortened:
@@ -196,8 +220,9 @@ class ContextRows:
     def _load(self, row: int) -> None:
         """Copy what the context says."""
         run = self._contexts.newest_run(self.key(row))
-        page_end = (run.start // PAGE_TOKENS + len(run.pages)) * PAGE_TOKENS
-        self._runs[:, row] = (run.start, run.end, page_end, run.limit)
+        first_page = run.start // PAGE_TOKENS
+        page_end = (first_page + len(run.pages)) * PAGE_TOKENS
+        self._runs[:, row] = (run.start, run.end, page_end, run.limit, first_page)
         self._widen(len(run.pages))
         self._pages[row, : len(run.pages)] = run.pages
 

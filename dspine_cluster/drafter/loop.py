@@ -212,13 +212,13 @@ class DrafterLoop:
         rows = self._by_client(rows)
         asks = self._queue.asked(rows)
         pages, is_there = self._rows.find(rows, asks.positions)
-        if not is_there.all():
+        if np.count_nonzero(is_there) < len(rows):
             for i in np.flatnonzero(~is_there).tolist():
                 self._ask_for_features(self._rows.key(rows[i]), asks, i)
             if not is_there.any():
                 return
             rows = list(compress(rows, is_there))
-            asks = Draft(asks.numbers[:, is_there], asks.temperatures[is_there])
+            asks = asks.part(is_there)
             pages = pages.of(is_there)
         start_s = time.monotonic()
         drafts = self._runner.draft(asks, pages)
@@ -232,8 +232,7 @@ class DrafterLoop:
         for number, own_rows in groupby(rows, lambda row: self._rows.key(row).client):
             own = slice(first, first + len(list(own_rows)))
             first = own.stop
-            own_asks = Draft(asks.numbers[:, own], asks.temperatures[own])
-            self._reply(self._clients[number], own_asks, drafts.rows(own), draft_s)
+            self._reply(self._clients[number], asks.part(own), drafts.rows(own), draft_s)
 
     def _by_client(self, rows: list[int]) -> list[int]:
         """The same, those of one client after another."""
@@ -255,29 +254,25 @@ class DrafterLoop:
         client.send(Need(key.uid, start, end))
 
     def _reply(self, client: Client, asks: Draft, drafts: Drafts, draft_s: float) -> None:
-        if not drafts.is_finite.all():
+        is_finite = drafts.is_finite
+        if is_finite is not None and not is_finite.all():
             logger.warning("features of a verifier gave drafts that are not finite numbers")
-            refused = asks.uids[~drafts.is_finite]
-            self._refuse(client, refused, asks.rounds[~drafts.is_finite])
+            refused = asks.uids[~is_finite]
+            self._refuse(client, refused, asks.rounds[~is_finite])
             for uid in refused.tolist():
                 self.contexts.distrust(client.key(uid))
-            if not drafts.is_finite.any():
+            if not is_finite.any():
                 return
-            asks = Draft(asks.numbers[:, drafts.is_finite], asks.temperatures[drafts.is_finite])
-            drafts = drafts.rows(drafts.is_finite)
+            asks, drafts = asks.part(is_finite), drafts.rows(is_finite)
         self.counters.num_blocks += len(asks)
-        wanted = slice(int(asks.num_proposals.max()))
-        candidates = probs = None
-        if drafts.candidates is not None and drafts.probs is not None and asks.temperatures.any():
-            candidates, probs = drafts.candidates[:, wanted], drafts.probs[:, wanted]
         client.send(
             Proposals(
                 uids=asks.uids,
                 rounds=asks.rounds,
-                tokens=drafts.tokens[:, wanted],
-                candidates=candidates,
-                probs=probs,
-                confidence=drafts.confidence[:, wanted],
+                tokens=drafts.tokens,
+                candidates=drafts.candidates,
+                probs=drafts.probs,
+                confidence=drafts.confidence,
                 draft_s=draft_s,
             )
         )

@@ -19,6 +19,7 @@ from dspine_cluster.engine.pace import Pace
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
 from dspine_cluster.models.packed_drafter import PackedDrafter
+from dspine_cluster.transport.columns import are_probabilities
 from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Int64Array, UInt8Array
 from dspine_cluster.types import PAGE_TOKENS
 
@@ -44,13 +45,14 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """Drafted blocks, one row each."""
+    """Drafted blocks, one row each, with as many proposals as were asked for at most."""
 
     tokens: Int32Array  # [num_blocks, num_proposals]
     candidates: Int32Array | None  # [num_blocks, num_proposals, K]; None where every block is greedy
     probs: Float32Array | None  # [num_blocks, num_proposals, K]; None with them
     confidence: Float32Array  # [num_blocks, num_proposals]
-    is_finite: npt.NDArray[np.bool_]  # [num_blocks]: False where features were not finite numbers
+    is_finite: npt.NDArray[np.bool_] | None
+    """[num_blocks]: False where features were not finite numbers; None where all were."""
 
     def rows(self, index: slice | npt.NDArray[np.bool_]) -> Drafts:
         """Some of the blocks."""
@@ -59,7 +61,7 @@ class Drafts:
             None if self.candidates is None else self.candidates[index],
             None if self.probs is None else self.probs[index],
             self.confidence[index],
-            self.is_finite[index],
+            None if self.is_finite is None else self.is_finite[index],
         )
 
 
@@ -102,7 +104,7 @@ class DraftRunner:
             temperatures=[1.0],
         )
         nought = np.zeros(1, np.int64)
-        self.draft(ask, DraftPages(nought, nought, np.zeros((1, 1), np.int32)))
+        self.draft(ask, DraftPages(nought, nought, np.zeros((1, 1), np.int64)))
         if self._graphs is not None:
             self._graphs.warm_up()
 
@@ -122,7 +124,8 @@ class DraftRunner:
             if len(kept) < len(all_features):
                 all_features = all_features[torch.from_numpy(kept).to(self._device)]
                 places = places[:, kept]
-        positions, slots = torch.from_numpy(places).to(self._device).unbind()
+        on_device = torch.from_numpy(places).to(self._device)
+        positions, slots = on_device[0], on_device[1]  # cheaper than `unbind`
         for first in range(0, len(all_features), _INGEST_TOKENS):
             own = slice(first, first + _INGEST_TOKENS)
             keys, values = self._model.project_context(all_features[own], positions[own])
@@ -138,29 +141,26 @@ class DraftRunner:
             return self._draft(asks, contexts)
 
     def _draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
+        wanted = slice(int(asks.num_proposals.max()))
         numbers = torch.from_numpy(asks.numbers).to(self._device)
-        _, _, anchors, positions, _, output_indices, has_seed, seeds = numbers.unbind()
+        temperatures = asks.temperatures.astype(np.float32)
         sampling = DraftSampling(
-            temperature=torch.from_numpy(asks.temperatures).to(self._device).float(),
-            seeds=seeds,
-            has_seed=has_seed.bool(),
-            output_index=output_indices,
+            temperature=torch.from_numpy(temperatures).to(self._device),
+            seeds=numbers[7],
+            has_seed=numbers[6],
+            output_index=numbers[5],
             generator=self._generator,
-            is_greedy=not asks.temperatures.any(),
-            is_unseeded=not asks.has_seed.any(),
+            is_greedy=not np.count_nonzero(asks.temperatures),
+            is_unseeded=not np.count_nonzero(asks.has_seed),
         )
-        output = self._drafter.walk(*self._candidates(asks, anchors, positions, contexts), sampling)
-        confidence = output.confidence.numpy(force=True)
-        if sampling.is_greedy:
-            # The confidence is the largest of what is not told, and finite where all of that is.
-            sums, candidates, probs = confidence.sum(1), None, None
-        else:
-            candidates, probs = output.candidates.int().numpy(force=True), output.probs.numpy(force=True)
-            each = probs.reshape(len(probs), -1)
-            sums = each @ np.ones(each.shape[1], np.float32) + confidence.sum(1)
-        # Sums of probabilities are finite exactly where all of these are.
-        tokens = output.tokens.int().numpy(force=True)
-        return Drafts(tokens, candidates, probs, confidence, is_finite=np.isfinite(sums))
+        output = self._drafter.walk(*self._candidates(asks, numbers[2], numbers[3], contexts), sampling)
+        tokens = output.tokens.numpy(force=True)[:, wanted].astype(np.int32)
+        confidence = output.confidence.numpy(force=True)[:, wanted]
+        candidates = probs = None
+        if not sampling.is_greedy:
+            candidates = output.candidates.numpy(force=True)[:, wanted].astype(np.int32)
+            probs = output.probs.numpy(force=True)[:, wanted]
+        return Drafts(tokens, candidates, probs, confidence, _finite_blocks(confidence, probs))
 
     def _candidates(
         self, asks: Draft, anchors: Tensor, positions: Tensor, contexts: DraftPages
@@ -191,7 +191,7 @@ class DraftRunner:
         return DraftContext(
             key_pages=self._pool.keys,
             value_pages=self._pool.values,
-            page_table=torch.from_numpy(contexts.page_table).to(self._device, torch.int64),
+            page_table=self._longs(contexts.page_table),
             first_pages=self._longs(contexts.first_pages),
             starts=self._longs(contexts.starts),
         )
@@ -204,3 +204,13 @@ class DraftRunner:
         indices = np.arange(len(slots))
         self._index_of[slots] = indices  # of what goes to one place the last stays
         return np.flatnonzero(self._index_of[slots] == indices)
+
+
+def _finite_blocks(confidence: Float32Array, probs: Float32Array | None) -> npt.NDArray[np.bool_] | None:
+    """See `Drafts.is_finite`."""
+    if are_probabilities(confidence) and (probs is None or are_probabilities(probs)):
+        return None
+    # What is not told of greedy blocks is finite where its largest, the confidence, is.
+    sums = confidence.sum(1) if probs is None else confidence.sum(1) + probs.sum((1, 2))
+    are_finite: npt.NDArray[np.bool_] = np.isfinite(sums)
+    return are_finite

@@ -16,7 +16,7 @@ class DraftSampling:
 
     temperature: Tensor  # float32 [num_blocks]; 0 is greedy
     seeds: Tensor  # int64 [num_blocks]; meaningful where has_seed
-    has_seed: Tensor  # bool [num_blocks]
+    has_seed: Tensor  # bool, or a number that is one [num_blocks]
     output_index: Tensor  # int64 [num_blocks]: output position of the first proposal
     generator: torch.Generator | None = None
     """Randomness of unseeded blocks; None uses torch's default generator."""
@@ -47,5 +47,5 @@ class DraftSampling:
             offsets = torch.arange(candidates.shape[1], device=candidates.device)
             output_indices = self.output_index[:, None] + offsets  # [num_blocks, num_proposals]
             seeded = gumbel(self.seeds[:, None, None], output_indices[..., None], candidates)
-            noise = torch.where(self.has_seed[:, None, None], seeded, noise)
+            noise = torch.where(self.has_seed[:, None, None].bool(), seeded, noise)
         return torch.where((self.temperature == 0)[:, None, None], 0.0, noise)

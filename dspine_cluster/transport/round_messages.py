@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from dspine_cluster.transport.columns import (
     MAX_POSITION,
@@ -77,6 +80,17 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=Fal
 
     def __len__(self) -> int:
         return len(self.temperatures)
+
+    def part(self, requests: slice | npt.NDArray[np.bool_]) -> Draft:
+        """Some of the requests."""
+        return self.like(self.numbers[:, requests], self.temperatures[requests])
+
+    def like(self, numbers: Int64Array, temperatures: Float64Array) -> Draft:
+        """Of columns that were taken from drafts: those have been checked, and are not checked again."""
+        taken = copy(self)
+        force_setattr(taken, "numbers", numbers)
+        force_setattr(taken, "temperatures", temperatures)
+        return taken
 
     @property
     def uids(self) -> Int64Array:

@@ -151,6 +151,13 @@ def test_a_draft_gives_its_columns_back() -> None:
     assert asked.temperatures.tolist() == [0.0, 0.5]
 
 
+def test_a_part_of_a_draft_is_the_draft_of_these_requests_alone() -> None:
+    asked = draft()
+    part = asked.part(np.array([False, True]))
+    assert (part.numbers.tolist(), part.temperatures.tolist()) == (asked.numbers[:, 1:].tolist(), [0.5])
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
