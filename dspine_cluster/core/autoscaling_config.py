@@ -32,7 +32,8 @@ class ReplicaLimits:
     down_cooldown_s: float = 15.0
     """Between any change and a decrease."""
     down_hold_s: float = 60.0
-    """A decrease goes to the largest number that was needed in this time."""
+    """A decrease goes to the largest number that was needed in this time; after decreases that did not last, to that of
+    up to 16 times as long, for as many replicas as came back."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_replicas <= self.max_replicas or self.max_replicas < 1:
