@@ -11,7 +11,8 @@ from dspine_cluster.core.draft_value import SurvivalHistogram, best_rate, gap_of
 from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.realised_rate import RealisedRate, RoundKind
 
-PassCurve = Callable[[int], CostCurve]
+PassCurve = Callable[[int, bool], CostCurve]
+"""The cost of a pass with that many requests, with features for drafters or without."""
 DraftSeconds = Callable[[int], float]
 
 _HASTY_RESTS = 8
@@ -39,7 +40,7 @@ class DraftOrPlainSettings:
     """A change of the number of requests by more than this is answered at once."""
     close_ratio: float = 0.7
     """From this share of the present throughput on, plain decoding is worth a measurement."""
-    near_ratio: float = 0.9
+    near_ratio: float = 0.95
     """From this share of the throughput of plain decoding on, it may soon be drafted again."""
     memory_blocks: float = 32.0
     """Verified blocks that a request's acceptance is averaged over."""
@@ -203,7 +204,7 @@ class DraftOrPlain:
         have come, all or none: nothing is known of each.
 
         Args:
-            curve_of: the cost of a pass with that many requests.
+            curve_of: the cost of passes.
             draft_s_of: the time of a batch of that many drafts.
         """
         records = self._all
@@ -231,8 +232,8 @@ class DraftOrPlain:
                 present.add(curves)
             present_rate = self._rate(present, curve_of, draft_s_of)
         self._plain_ratio = rates[0] / present_rate
-        unknown = self.realised.hope(RoundKind.NONE) / self.realised.ratio(RoundKind.NONE)
-        self._hoped_ratio = unknown * self._plain_ratio
+        hope = self.realised.hope(RoundKind.NONE, num_requests)
+        self._hoped_ratio = self._plain_ratio * hope / self.realised.ratio(RoundKind.NONE, num_requests)
         self._drafting_ratio = max(rates[count] for count in rates if count) / rates[0]
         best = max(
             (
@@ -250,11 +251,12 @@ class DraftOrPlain:
         """Tokens a second when it is drafted for those in `drafted` and the others decode plainly."""
         num_requests = len(self._all)
         num_plain = num_requests - drafted.num_requests
-        plain_s = curve_of(num_plain).seconds(num_plain) if num_plain else 0.0
+        with_features = drafted.num_requests > 0
+        plain_s = curve_of(num_plain, with_features).seconds(num_plain) if num_plain else 0.0
         gap = gap_of(num_plain, draft_s_of(drafted.num_requests), plain_s)
-        value = best_rate(drafted.rows(), num_requests, curve_of(num_requests), gap)
+        value = best_rate(drafted.rows(), num_requests, curve_of(num_requests, with_features), gap)
         kind = RoundKind.of(drafted.num_requests, num_requests)
-        value *= self.realised.ratio(kind)
+        value *= self.realised.ratio(kind, num_requests)
         return value / (1.0 + self._settings.mixed_margin) if kind is RoundKind.SOME else value
 
     def _switch(self, records: Sequence[RequestRecord], num_drafting: int) -> None:

@@ -14,7 +14,7 @@ from dspine_cluster.core.draft_or_plain import DraftOrPlain
 from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration, PlainTrials
 from dspine_cluster.core.feature_lead import FeatureLead
-from dspine_cluster.core.halves import Halves, halves_s
+from dspine_cluster.core.halves import Halves
 from dspine_cluster.core.pass_cost import CostCurve, PassCost
 from dspine_cluster.core.realised_rate import ExpectedRound, RoundKind
 from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
@@ -46,7 +46,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._random = random
         self._exploration = exploration or Exploration()
         self._survival = BlockSurvival(max_proposals)
-        self._load = NO_LOAD
+        self._kv_tokens_each = 0.0  # of the requests of the last pass
+        self._had_features = True  # whether the present pass has features
         self._verified_per_block = 0.0  # moving average
         self._num_passes = 0
         self._plain_trials = PlainTrials()
@@ -150,7 +151,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
     def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
         num_verified = sum(outcomes.num_verified)
         num_tokens = load.num_prefill_tokens + len(outcomes) + num_verified
-        self._note_prediction(len(outcomes), num_tokens, load, taken_s)
+        self._had_features = self._features.is_on or self._survival.num_drafted > 0
+        if self.pass_cost.is_known:
+            curve = self._curve_of(len(outcomes), load, self._had_features)
+            self._figures.note_pass(predicted_s=curve.seconds(num_tokens), taken_s=taken_s)
         self._note_realised(len(outcomes), load)
         self.pass_cost.note(
             num_requests=len(outcomes),
@@ -158,10 +162,11 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             num_prefill_tokens=load.num_prefill_tokens,
             num_kv_tokens=load.num_kv_tokens,
             taken_s=taken_s,
+            with_features=self._had_features,
         )
         if not len(outcomes):
             return
-        self._load = load
+        self._kv_tokens_each = load.num_kv_tokens / len(outcomes)
         self._num_passes += 1
         self._exploration.end_pass()
         self._features.end_pass()
@@ -172,8 +177,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self.draft_or_plain.note(self._survival.acceptances(outcomes, self._exploration.uid))
         if self._exploration.uid in outcomes.uids:
             self._end_exploration(outcomes, num_tokens)
-        for uid, curve in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
-            self.draft_or_plain.note_curve(uid, curve)
+        for uid, survivals in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
+            self.draft_or_plain.note_curve(uid, survivals)
         self._survival.learn()
         self.draft_or_plain.end_pass()
 
@@ -197,25 +202,23 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             "halves_take_turns": float(self.halves.is_on),
         }
 
-    def _note_prediction(self, num_requests: int, num_tokens: int, load: PassLoad, taken_s: float) -> None:
-        if self.pass_cost.is_known:
-            predicted_s = self._curve_of(num_requests, load).seconds(num_tokens)
-            self._figures.note_pass(predicted_s=predicted_s, taken_s=taken_s)
-
     def _note_realised(self, num_requests: int, load: PassLoad) -> None:
         """Compare rounds with what was expected: they end with their drafts' pass, or where there are none. Of prompts
         in between only counts what they took beyond their part in a pass of all requests."""
         expected = self._expected
         elapsed_s = self._elapsed_s if self._num_passes >= _FIRST_PASSES else None
         if elapsed_s is not None and expected is None and load.num_prefill_tokens:
-            elapsed_s -= self.pass_cost.prefill_s(self.draft_or_plain.num_requests, load.num_prefill_tokens)
+            elapsed_s -= self.pass_cost.prefill_s(
+                self.draft_or_plain.num_requests, load.num_prefill_tokens, self._had_features
+            )
         if expected is None and num_requests and self._is_plain and self.pass_cost.is_known:
-            expected = ExpectedRound(num_requests, 0.0, self._curve(num_requests).seconds(num_requests))
+            curve = self._curve(num_requests, self._had_features)
+            expected = ExpectedRound(num_requests, 0.0, curve.seconds(num_requests))
         tokens = num_requests if expected is None else expected.pass_tokens
         self.draft_or_plain.realised.note_pass(tokens, elapsed_s)
         if expected is not None:
             kind = RoundKind.of(self._survival.num_drafted, num_requests)
-            self.draft_or_plain.realised.end_round(kind, expected)
+            self.draft_or_plain.realised.end_round(kind, self.draft_or_plain.num_requests, expected)
         self._elapsed_s = None
 
     def _explored(self, blocks: Blocks) -> Sequence[int]:
@@ -229,9 +232,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return ()
 
     def _price(self, num_requests: int, load: PassLoad) -> RoundPrice:
-        curve = self._curve_of(num_requests, load)
-        num_drafted = self._survival.num_drafted
-        num_plain = num_requests - num_drafted
+        curve = self._curve_of(num_requests, load, with_features=True)
+        num_plain = num_requests - (num_drafted := self._survival.num_drafted)
         draft_s = self.draft_cost.seconds(num_drafted)
         if self.halves.is_on:  # the other half runs meanwhile
             draft_s = max(0.0, draft_s - self._drafted_pass_s(num_drafted))
@@ -244,56 +246,54 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         )
 
     def _prefill_s(self, num_tokens: int) -> float:
-        return self._curve_of(0, PassLoad(num_prefill_tokens=num_tokens)).seconds(num_tokens)
+        curve = self._curve_of(0, PassLoad(num_prefill_tokens=num_tokens), self._features.is_on)
+        return curve.seconds(num_tokens)
 
-    def _curve_of(self, num_requests: int, load: PassLoad) -> CostCurve:
+    def _curve_of(self, num_requests: int, load: PassLoad, with_features: bool) -> CostCurve:
         return self.pass_cost.curve(
             num_requests=num_requests,
             num_prefill_tokens=load.num_prefill_tokens,
             num_kv_tokens=load.num_kv_tokens,
+            with_features=with_features,
         )
 
-    def _curve(self, num_requests: int) -> CostCurve:
+    def _curve(self, num_requests: int, with_features: bool = True) -> CostCurve:
         """The cost of a pass of that many of the present requests."""
-        share = num_requests / max(1, self.draft_or_plain.num_requests)
-        return self._curve_of(num_requests, PassLoad(num_kv_tokens=int(self._load.num_kv_tokens * share)))
+        num_kv_tokens = int(self._kv_tokens_each * num_requests)
+        return self._curve_of(num_requests, PassLoad(num_kv_tokens=num_kv_tokens), with_features)
 
     def _drafted_pass_s(self, num_requests: int) -> float:
         """The time of a pass of that many requests that verify as much as the last ones did."""
-        per_request = 1.0 + self._verified_per_block
-        return self._curve(num_requests).seconds(round(num_requests * per_request))
+        return self._curve(num_requests).seconds(round(num_requests * (1.0 + self._verified_per_block)))
 
     def _added_s(self, num_requests: int) -> float:
         """What drafts for that many requests add to their passes."""
-        draft_s = self.draft_cost.seconds(num_requests)
-        if not self.halves.is_on or num_requests < 2:
-            return draft_s
-        both_s = halves_s(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
-        return max(0.0, min(draft_s, both_s - self._drafted_pass_s(num_requests)))
+        return self.halves.added_s(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
 
     def _arrange(self) -> None:
         """Have two halves take turns where that is faster. Plain requests fill gaps as well: then there are none."""
-        if not self.pass_cost.is_known or not self.draft_cost.is_known:
-            return
-        drafting = self.draft_or_plain.num_drafting
-        num_requests = drafting if drafting == self.draft_or_plain.num_requests else 0
-        self.halves.decide(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
+        choice = self.draft_or_plain
+        num_requests = choice.num_drafting if choice.num_drafting == choice.num_requests else 0
+        if self.pass_cost.is_known and self.draft_cost.is_known:
+            self.halves.decide(num_requests, self._drafted_pass_s, self.draft_cost.seconds)
 
     def _end_exploration(self, outcomes: Outcomes, num_tokens: int) -> None:
         """If the trial was made, weigh what it cost, in tokens that would have come instead."""
         row = outcomes.uids.index(self._exploration.uid)
-        num_verified, num_accepted = outcomes.num_verified[row], outcomes.num_accepted[row]
-        if not num_verified:
+        if not (num_verified := outcomes.num_verified[row]):
             return
         num_requests = self.draft_or_plain.num_requests
-        pass_s = (curve := self._curve(num_requests)).seconds(num_requests)
+        curve = self._curve(num_requests)
+        pass_s, num_for_trial = curve.seconds(num_requests), self._features.take_num_for_trial()
         if self.draft_or_plain.is_drafting(outcomes.uids[row]):
             extra_s = curve.seconds(num_tokens) - curve.seconds(max(1, num_tokens - num_verified))
             self._exploration.end(num_requests, cost_tokens=extra_s * num_requests / pass_s)
             return
         assert self._expected is not None
         realised = self.draft_or_plain.realised
-        own = realised.ratio(RoundKind.of(self._survival.num_drafted, num_requests))
-        seconds = self._expected.seconds * realised.ratio(RoundKind.NONE) / own
-        cost_tokens = max(0.0, (seconds / pass_s - 1.0) * num_requests - self._expected.gap_tokens)
-        self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=num_accepted)
+        own = realised.ratio(RoundKind.of(self._survival.num_drafted, num_requests), num_requests)
+        seconds = self._expected.seconds * realised.ratio(RoundKind.NONE, num_requests) / own
+        plain_s = self._curve(num_requests, with_features=False).seconds(num_requests)
+        seconds += max(0, num_for_trial - 1) * (pass_s - plain_s)  # of the passes before the one on trial
+        cost_tokens = max(0.0, (seconds / plain_s - 1.0) * num_requests - self._expected.gap_tokens)
+        self._exploration.end(num_requests, cost_tokens=cost_tokens, num_accepted=outcomes.num_accepted[row])

@@ -5,7 +5,7 @@ from __future__ import annotations
 _LEAD_PASSES = 8
 """A drafter begins with so many tokens of a context, to which every round of its own adds several. Waiting longer costs
 short requests more than better proposals give."""
-_LINGER_PASSES = 32
+_LINGER_PASSES = 16
 """A decision against drafting that holds for longer is not about to be taken back."""
 
 
@@ -20,6 +20,8 @@ class FeatureLead:
         self._lead_passes = lead_passes
         self._linger_passes = linger_passes
         self._num_left = 0  # passes until there are enough
+        self._is_for_trial = False  # whether features are computed for a trial and nothing else
+        self._num_for_trial = 0  # passes
         self._num_plain = linger_passes  # passes since requests were drafted for, except on trial
 
     def allows(
@@ -36,6 +38,7 @@ class FeatureLead:
         self._num_plain = 0 if drafting else self._num_plain + 1
         lingers = self._num_plain <= self._linger_passes and (drafting or is_near)
         self.is_on = on_trial or drafts_newcomers or lingers
+        self._is_for_trial = on_trial and not drafts_newcomers and not lingers
         if not self.is_on:
             self._num_left = self._lead_passes
         return (drafting or on_trial) and self._num_left == 0
@@ -44,3 +47,9 @@ class FeatureLead:
         """Requests have decoded."""
         if self.is_on:
             self._num_left = max(0, self._num_left - 1)
+        self._num_for_trial += self._is_for_trial
+
+    def take_num_for_trial(self) -> int:
+        """Passes since this was last asked that computed features for a trial and nothing else."""
+        num_passes, self._num_for_trial = self._num_for_trial, 0
+        return num_passes

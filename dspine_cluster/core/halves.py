@@ -45,6 +45,13 @@ class Halves:
             one_round_s = pass_s(num_requests) + draft_s(num_requests)
             self.is_on = halves_s(num_requests, pass_s, draft_s) < limit * one_round_s
 
+    def added_s(self, num_requests: int, pass_s: Seconds, draft_s: Seconds) -> float:
+        """What drafts for that many requests add to their passes."""
+        drafts_s = draft_s(num_requests)
+        if not self.is_on or num_requests < 2:
+            return drafts_s
+        return max(0.0, min(drafts_s, halves_s(num_requests, pass_s, draft_s) - pass_s(num_requests)))
+
 
 def halves_s(num_requests: int, pass_s: Seconds, draft_s: Seconds) -> float:
     """The time in which both halves have a round: the verifier has two passes to run, and each half its drafts to wait

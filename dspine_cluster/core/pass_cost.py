@@ -21,6 +21,8 @@ _PREFILL_TOKENS = 0.25
 """What a request, a cached token and a prompt token may cost beside the tokens that pass, in tokens: priors."""
 _BLOCK_SHARE = 0.25
 """What the first proposal may cost, in relation to a pass, because blocks are computed in another form: a prior."""
+_FEATURES_SHARE, _FEATURE_TOKENS = 0.1, 0.25
+"""What features may cost in relation to a pass, and each of them in tokens: priors."""
 _MIN_SHARE = 0.1
 """No prediction is below this share of the shortest time that was seen."""
 _FIRST_PASSES, _FIRST_OF_KIND = 128, 16
@@ -96,7 +98,7 @@ class _Kind:
 
 class PassCost:
     """t(num_requests, num_tokens, num_prefill_tokens, num_kv_tokens), linear in all but the tokens, and in whether any
-    of them are proposals.
+    of them are proposals, and whether features are computed for them.
 
     Beyond what was seen the last slope goes on, so that a length never tried looks no worse than its neighbours.
 
@@ -112,9 +114,9 @@ class PassCost:
         self._shortest_s = 0.0
         self._values_s: list[float] = []  # of curves, without what all their tokens have in common
         self._slopes_s: list[float] = []
-        self._curves: dict[tuple[int, int, int], CostCurve] = {}
+        self._curves: dict[tuple[int, int, int, bool], CostCurve] = {}
         """Those that were asked for since the last pass."""
-        self._kinds: defaultdict[tuple[int, bool, bool], _Kind] = defaultdict(_Kind)
+        self._kinds: defaultdict[tuple[int, bool, bool, bool], _Kind] = defaultdict(_Kind)
         self._num_passes = self._learnt_pass = 0
         self._phase = 0.0
 
@@ -131,6 +133,7 @@ class PassCost:
         num_prefill_tokens: int,
         num_kv_tokens: int,
         taken_s: float,
+        with_features: bool = False,
     ) -> None:
         """A pass took `taken_s`; `num_tokens` includes those of its prompt chunks."""
         self._shortest_s = min(self._shortest_s or taken_s, taken_s)
@@ -140,10 +143,11 @@ class PassCost:
         buckets = self._buckets
         if buckets and num_tokens <= buckets[-1]:
             num_tokens = buckets[bisect_left(buckets, num_tokens)]
-        kind = self._kinds[bisect_left(_KNOTS, num_tokens), has_blocks, num_prefill_tokens > 0]
+        kind = self._kinds[bisect_left(_KNOTS, num_tokens), has_blocks, num_prefill_tokens > 0, with_features]
         if self._num_passes < kind.due_pass:
             return
-        others = 1.0, num_requests, num_kv_tokens, num_prefill_tokens, float(has_blocks)
+        features = with_features, with_features * (num_requests + num_prefill_tokens)
+        others = 1.0, num_requests, num_kv_tokens, num_prefill_tokens, has_blocks, *features
         surprise = self._learn(others, num_tokens, taken_s)
         kind.num_learnt += 1
         rest = 1
@@ -159,7 +163,8 @@ class PassCost:
             token_s = taken_s / max(num_tokens, _FEW_TOKENS)
             others_s = [token_s * tokens for tokens in (_REQUEST_TOKENS, _KV_TOKENS, _PREFILL_TOKENS)]
             ramps_s = [token_s / 2 * scale for scale in _KNOT_SCALES]
-            self._fit = OnlineFit([taken_s, *others_s, _BLOCK_SHARE * taken_s, *ramps_s])
+            features_s = _FEATURES_SHARE * taken_s, _FEATURE_TOKENS * token_s
+            self._fit = OnlineFit([taken_s, *others_s, _BLOCK_SHARE * taken_s, *features_s, *ramps_s])
         ramps = [max(0, num_tokens - knot) / scale for knot, scale in zip(_KNOTS, _KNOT_SCALES, strict=True)]
         num_steps, self._learnt_pass = self._num_passes - self._learnt_pass, self._num_passes
         surprise = self._fit.note([*others, *ramps], taken_s, num_steps=num_steps)
@@ -173,19 +178,30 @@ class PassCost:
             value += max(0.0, slope) * (until - knot)
         return surprise
 
-    def curve(self, *, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int) -> CostCurve:
+    def curve(
+        self, *, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int, with_features: bool = False
+    ) -> CostCurve:
         """The time over the number of tokens, the rest given. A pass must have been noted."""
         assert self._fit is not None
-        key = num_requests, num_prefill_tokens, num_kv_tokens
+        key = num_requests, num_prefill_tokens, num_kv_tokens, with_features
         found = self._curves.get(key)
         if found is None:
             found = self._curves[key] = self._curve(self._fit, *key)
         return found
 
     def _curve(
-        self, fit: OnlineFit, num_requests: int, num_prefill_tokens: int, num_kv_tokens: int
+        self,
+        fit: OnlineFit,
+        num_requests: int,
+        num_prefill_tokens: int,
+        num_kv_tokens: int,
+        with_features: bool,
     ) -> CostCurve:
-        constant_s, request_s, kv_s, prefill_s, block_s = fit.coefficients[: -len(_KNOTS)]
+        constant_s, request_s, kv_s, prefill_s, block_s, features_s, feature_s = fit.coefficients[
+            : -len(_KNOTS)
+        ]
+        if with_features:
+            constant_s += max(0.0, features_s + feature_s * (num_requests + num_prefill_tokens))
         return CostCurve(
             _KNOTS,
             self._values_s,
@@ -200,10 +216,15 @@ class PassCost:
             + prefill_s * num_prefill_tokens,
         )
 
-    def prefill_s(self, num_requests: int, num_prefill_tokens: int) -> float:
+    def prefill_s(self, num_requests: int, num_prefill_tokens: int, with_features: bool = False) -> float:
         """What so many prompt tokens add to a pass of requests that decode plainly."""
-        with_prompts = self.curve(
-            num_requests=num_requests, num_prefill_tokens=num_prefill_tokens, num_kv_tokens=0
-        )
-        without = self.curve(num_requests=num_requests, num_prefill_tokens=0, num_kv_tokens=0)
+        with_prompts, without = [
+            self.curve(
+                num_requests=num_requests,
+                num_prefill_tokens=num_prompt,
+                num_kv_tokens=0,
+                with_features=with_features,
+            )
+            for num_prompt in (num_prefill_tokens, 0)
+        ]
         return with_prompts.seconds(num_requests + num_prefill_tokens) - without.seconds(num_requests)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -16,7 +17,8 @@ class RealisedRateSettings:
     other_memory_rounds: float = 1024.0
     """The same for rounds of other kinds, so that what is not done any more is forgotten at last."""
     prior_rounds: float = 4.0
-    """Rounds of a kind until it is judged by them rather than by those of all kinds."""
+    """Rounds of a kind until it is judged by them rather than by those of all kinds, and the same for rounds of about
+    as many requests."""
     max_ratio: float = 3.0
     """A round counts as no more than this many times longer or shorter than predicted: a stall says nothing of the
     next."""
@@ -54,7 +56,7 @@ class ExpectedRound:
 
 @dataclass(slots=True)
 class _Sums:
-    """Of rounds of one kind; they fade."""
+    """Of rounds; they fade."""
 
     num_rounds: float = 0.0
     elapsed_s: float = 0.0
@@ -69,7 +71,7 @@ class _Sums:
 
 class RealisedRate:
     """Compares the time of rounds with predictions. Whatever all rounds of a kind have in common, such as what drafts
-    take from the passes that run beside them, then counts when kinds are compared.
+    take from the passes that run beside them, then counts when kinds are compared, where as many requests run as did.
 
     Acceptance is not looked at: it is learnt elsewhere.
     """
@@ -78,7 +80,7 @@ class RealisedRate:
         self._settings = settings
         self._fade = 1.0 - 1.0 / settings.memory_rounds
         self._other_fade = 1.0 - 1.0 / settings.other_memory_rounds
-        self._sums = {kind: _Sums() for kind in RoundKind}
+        self._sums: dict[tuple[RoundKind, int], _Sums] = {}  # by kind and scale of the number of requests
         self._num_tokens = 0.0  # of the round that goes on
         self._elapsed_s = 0.0
         self._is_spoilt = False
@@ -90,12 +92,13 @@ class RealisedRate:
         self._elapsed_s += elapsed_s or 0.0
         self._is_spoilt = self._is_spoilt or elapsed_s is None
 
-    def end_round(self, kind: RoundKind, expected: ExpectedRound) -> None:
-        """The round has ended with the pass that was noted last."""
+    def end_round(self, kind: RoundKind, num_requests: int, expected: ExpectedRound) -> None:
+        """The round has ended with the pass that was noted last, while that many requests ran."""
         if not self._is_spoilt:
-            for other, sums in self._sums.items():
-                sums.fade(self._fade if other is kind else self._other_fade)
-            sums = self._sums[kind]
+            for sums in self._sums.values():
+                sums.fade(self._other_fade)
+            sums = self._sums.setdefault((kind, _scale(num_requests)), _Sums())
+            sums.fade(self._fade / self._other_fade)
             sums.num_rounds += 1.0
             worth_s = expected.seconds * self._num_tokens / (expected.pass_tokens + expected.gap_tokens)
             max_ratio = self._settings.max_ratio
@@ -104,20 +107,35 @@ class RealisedRate:
         self._num_tokens = self._elapsed_s = 0.0
         self._is_spoilt = False
 
-    def ratio(self, kind: RoundKind) -> float:
-        """The rate that came true over the one that was predicted, for rounds of a kind. Few rounds of a kind say as
-        much as those of all kinds."""
-        elapsed_s = sum(sums.elapsed_s for sums in self._sums.values())
-        worth_s = sum(sums.worth_s for sums in self._sums.values())
-        return self._shrunk(kind, worth_s / elapsed_s if elapsed_s else 1.0)
+    def ratio(self, kind: RoundKind, num_requests: int) -> float:
+        """The rate that came true over the one that was predicted, for rounds of a kind while so many requests run. Few
+        rounds of these say as much as those of all numbers, and few of a kind as those of all kinds."""
+        total = _total(self._sums.values())
+        return self._shrunk(kind, num_requests, total.worth_s / total.elapsed_s if total.elapsed_s else 1.0)
 
-    def hope(self, kind: RoundKind) -> float:
+    def hope(self, kind: RoundKind, num_requests: int) -> float:
         """The same if what is not known yet is better than that."""
-        return self._shrunk(kind, _HOPE * max(1.0, self.ratio(kind)))
+        return self._shrunk(kind, num_requests, _HOPE * max(1.0, self.ratio(kind, num_requests)))
 
-    def _shrunk(self, kind: RoundKind, prior: float) -> float:
-        own = self._sums[kind]
-        if own.num_rounds == 0.0:
-            return prior
-        weight = own.num_rounds / (own.num_rounds + self._settings.prior_rounds)
-        return prior + weight * (own.worth_s / own.elapsed_s - prior)
+    def _shrunk(self, kind: RoundKind, num_requests: int, prior: float) -> float:
+        own_key = kind, _scale(num_requests)
+        others = _total(sums for key, sums in self._sums.items() if key[0] is kind and key != own_key)
+        for sums in (others, self._sums.get(own_key, _Sums())):
+            if sums.num_rounds:
+                weight = sums.num_rounds / (sums.num_rounds + self._settings.prior_rounds)
+                prior += weight * (sums.worth_s / sums.elapsed_s - prior)
+        return prior
+
+
+def _scale(num_requests: int) -> int:
+    """1, 2, 3 to 4, 5 to 8, ... requests."""
+    return max(0, num_requests - 1).bit_length()
+
+
+def _total(all_sums: Iterable[_Sums]) -> _Sums:
+    total = _Sums()
+    for sums in all_sums:
+        total.num_rounds += sums.num_rounds
+        total.elapsed_s += sums.elapsed_s
+        total.worth_s += sums.worth_s
+    return total

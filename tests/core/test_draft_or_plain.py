@@ -20,6 +20,7 @@ class Bench:
         self.choice = DraftOrPlain()
         self.acceptance = [0.8] * num_requests
         self.token_s = token_s
+        self.features_s = 0.0
         self._promise = promise
         self.draft_s = draft_s
         self._random = Random(0)
@@ -65,8 +66,8 @@ class Bench:
             rates.append(expected / seconds)
         return max(rates)
 
-    def curve_of(self, num_requests: int) -> CostCurve:
-        return CostCurve([0], [1.0], [self.token_s], 1e-6, ())
+    def curve_of(self, num_requests: int, with_features: bool = True) -> CostCurve:
+        return CostCurve([0], [1.0 + self.features_s * with_features], [self.token_s], 1e-6, ())
 
     def draft(self, uid: int) -> None:
         """Draft for a request; its rows promise the same whatever the truth is."""
@@ -268,3 +269,14 @@ def test_the_first_of_a_crowd_are_judged_as_parts_of_it() -> None:
     bench.choice.place(bench.curve_of, bench.draft_s)
     assert not bench.choice.drafts_newcomers
     assert bench.choice.num_drafting == 0
+
+
+@pytest.mark.parametrize(("features_s", "is_drafted"), [(0.0, True), (0.5, False)])
+def test_features_cost_only_those_that_draft(features_s: float, is_drafted: bool) -> None:
+    bench = Bench(1, token_s=0.0, draft_s=lambda count: 1.3, promise=0.6)
+    bench.acceptance = [0.6]
+    bench.features_s = features_s
+    for _ in range(100):
+        bench.draft(0)
+    bench.run(40)
+    assert (bench.drafting == [0]) == is_drafted

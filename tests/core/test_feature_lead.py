@@ -72,6 +72,14 @@ def test_passes_count_from_the_last_one_without_features() -> None:
     assert play(lead, "t") == [True]
 
 
+def test_passes_that_compute_features_for_a_trial_alone_are_counted() -> None:
+    lead = FeatureLead(lead_passes=2, linger_passes=1)
+    play(lead, "-ttt-")
+    assert lead.take_num_for_trial() == 3
+    play(lead, "dt")  # for what was drafted before
+    assert lead.take_num_for_trial() == 0
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("dtn-"), st.booleans()), max_size=60),
     st.integers(0, 4),

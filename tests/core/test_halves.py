@@ -71,3 +71,13 @@ def test_noise_does_not_make_it_flap() -> None:
         halves.end_pass()
         changes += halves.is_on != was_on
     assert changes <= 1
+
+
+def test_drafts_add_what_a_round_takes_beyond_its_pass() -> None:
+    halves = Halves(AT_ONCE)
+    pass_s, draft_s = linear(0.0, 1.0), linear(0.0, 1.0)
+    assert halves.added_s(8, pass_s, draft_s) == 8.0
+    halves.decide(8, pass_s, draft_s)
+    assert halves.is_on
+    assert halves.added_s(8, pass_s, draft_s) == 0.0, "all of them are made beside the other half's pass"
+    assert halves.added_s(1, pass_s, draft_s) == 1.0, "one request has no halves"

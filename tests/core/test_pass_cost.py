@@ -191,3 +191,46 @@ def test_a_rare_kind_of_pass_is_always_learnt_from() -> None:
         before = curve(cost, 300, 0)
         cost.note(num_requests=300, num_tokens=300, num_prefill_tokens=0, num_kv_tokens=0, taken_s=0.1)
         assert curve(cost, 300, 0) != before
+
+
+@pytest.mark.parametrize("num_requests", [2, 16, 48])
+def test_what_features_cost_is_told_apart_from_the_rest_of_a_pass(num_requests: int) -> None:
+    def pass_s(num_tokens: int, with_features: bool) -> float:
+        return 0.01 + 2e-4 * num_tokens + with_features * (0.001 + 3e-5 * num_tokens)
+
+    cost, random = PassCost(), Random(1)
+    for _ in range(1500):
+        num_tokens, with_features = random.randint(1, 64), random.random() < 0.5
+        cost.note(
+            num_requests=num_tokens,
+            num_tokens=num_tokens,
+            num_prefill_tokens=0,
+            num_kv_tokens=0,
+            taken_s=pass_s(num_tokens, with_features) * random.lognormvariate(0.0, 0.02),
+            with_features=with_features,
+        )
+    for with_features in (False, True):
+        known = cost.curve(
+            num_requests=num_requests, num_prefill_tokens=0, num_kv_tokens=0, with_features=with_features
+        )
+        expected_s = pass_s(num_requests, with_features)
+        assert known.seconds(num_requests) == pytest.approx(expected_s, rel=0.03)
+
+
+def test_features_never_seem_to_make_passes_shorter() -> None:
+    cost = PassCost()
+    for number in range(200):
+        with_features = number % 2 == 0
+        cost.note(
+            num_requests=8,
+            num_tokens=8,
+            num_prefill_tokens=0,
+            num_kv_tokens=0,
+            taken_s=0.01 if with_features else 0.011,
+            with_features=with_features,
+        )
+    with_them, without = [
+        cost.curve(num_requests=8, num_prefill_tokens=0, num_kv_tokens=0, with_features=is_on).seconds(8)
+        for is_on in (True, False)
+    ]
+    assert with_them >= without
