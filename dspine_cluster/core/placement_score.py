@@ -70,7 +70,11 @@ def prefill_rate(load: ReplicaLoad, config: PlacementConfig) -> float:
 
 def pressure(load: ReplicaLoad, config: PlacementConfig) -> float:
     """What caching a token costs others, as a part of what prefilling it costs: it drives out what is used again."""
-    return min(config.max_pressure, config.reuse_s / load.cache_lifetime_s)
+    if (
+        load.cache_lifetime_s * config.max_pressure <= config.reuse_s
+    ):  # nothing stays at all where requests need all pages
+        return config.max_pressure
+    return config.reuse_s / load.cache_lifetime_s
 
 
 def standing_cost_s(

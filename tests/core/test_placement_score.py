@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.core.cluster_records import ReplicaLoad
-from dspine_cluster.core.placement_score import PlacementConfig, miss_token_s, standing_cost_s
+from dspine_cluster.core.placement_score import PlacementConfig, miss_token_s, pressure, standing_cost_s
 from dspine_cluster.errors import ConfigError
 
 CONFIG = PlacementConfig()
@@ -54,3 +54,16 @@ def test_a_miss_costs_more_where_the_cache_is_full() -> None:
     ]
     assert costs_s == sorted(costs_s, reverse=True)
     assert len(set(costs_s)) == 3
+
+
+def test_a_cache_from_which_all_was_evicted_is_under_the_most_pressure() -> None:
+    """As where running requests need all pages: what is cached there lives for no time at all."""
+    assert pressure(ReplicaLoad(cache_lifetime_s=0.0), CONFIG) == CONFIG.max_pressure
+    assert pressure(ReplicaLoad(cache_lifetime_s=0.0), PlacementConfig(max_pressure=0.0)) == 0.0
+
+
+@given(st.floats(0, 1e6))
+def test_the_shorter_a_cache_lives_the_more_pressure_it_is_under(seconds: float) -> None:
+    here, longer = (pressure(ReplicaLoad(cache_lifetime_s=s), CONFIG) for s in (seconds, seconds + 1.0))
+    assert longer <= here <= CONFIG.max_pressure
+    assert here == pytest.approx(min(CONFIG.max_pressure, CONFIG.reuse_s / max(seconds, 1e-9)))
