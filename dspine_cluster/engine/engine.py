@@ -15,7 +15,7 @@ from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, PackedRows, Segment
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.padded_batch import PaddedBatch
-from dspine_cluster.engine.page_table import PageTable, pool_slots
+from dspine_cluster.engine.page_table import IntArray, PageTable, pool_slots
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.engine.ranks.followers import Followers
@@ -167,13 +167,13 @@ class Engine:
     def read_features(
         self,
         page_rows: npt.NDArray[np.int32],
-        numbers: Sequence[int],
-        starts: Sequence[int],
-        lengths: Sequence[int],
+        numbers: IntArray,
+        starts: IntArray,
+        lengths: IntArray,
     ) -> npt.NDArray[np.uint8]:
         """Raw feature rows of the positions start .. start + length - 1 of each run, one run after the other: uint8
         `[num_rows, row_bytes]`. Run i is of the request that has the pages `page_rows[numbers[i]]`."""
-        _, slots = pool_slots(page_rows, *np.array((numbers, starts, lengths), np.int64))
+        _, slots = pool_slots(page_rows, numbers, starts, lengths)
         rows = self.feature_pool.rows
         raw: npt.NDArray[np.uint8] = (
             rows.index_select(0, torch.from_numpy(slots).to(rows.device)).cpu().view(torch.uint8).numpy()

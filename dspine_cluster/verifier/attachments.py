@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
-from typing import TypeAlias
 
 import numpy as np
 
@@ -25,10 +23,6 @@ _LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 _EDGES = np.array(CONFIDENCE_EDGES)
 _CERTAIN = (None, None)
 """Whoever does not sample without a seed needs no distribution."""
-
-
-DraftRow: TypeAlias = tuple[int, ...]
-"""What is asked for one request: the numbers of its column in `Draft.numbers`."""
 
 
 class Fallback(StrEnum):
@@ -96,6 +90,9 @@ class Attachment:
     """Pages that `Open` named."""
     fresh_start: int
     """Features of positions before it are old: they existed when the request attached, or have been sent before."""
+    is_steady: bool = False
+    """Whether the drafter lacked nothing but what the last pass computed when it was asked last, and nothing has
+    changed that since. Such requests are handled together; `fresh_start` waits then until `unsettle`."""
     features_from: int = 0
     """From this position on features exist, as far as was looked last. It only matters where not all were sent."""
     sent: PositionRanges = field(default_factory=PositionRanges)
@@ -115,16 +112,17 @@ class Attachment:
     needs_distributions: bool = field(init=False)
     """Whether proposals are of use only with the distributions that they were drawn from."""
     temperature: float = field(init=False)
-    _num_prompt: int = field(init=False)
-    _seed: tuple[int, int] = field(init=False)
-    """Whether there is one, and which."""
+    num_prompt: int = field(init=False)
+    has_seed: bool = field(init=False)
+    seed: int = field(init=False)
+    """0 if there is none."""
 
     def __post_init__(self) -> None:
         sampling = self.session.request.sampling
         self.needs_distributions = not sampling.is_greedy and sampling.seed is None
         self.temperature = sampling.temperature
-        self._num_prompt = self.session.num_prompt
-        self._seed = (sampling.seed is not None, sampling.seed or 0)
+        self.num_prompt = self.session.num_prompt
+        self.has_seed, self.seed = sampling.seed is not None, sampling.seed or 0
 
     @property
     def is_outstanding(self) -> bool:
@@ -143,25 +141,18 @@ class Attachment:
             return self.features_from
         return max(self.features_from, self.session.anchor_position - self.max_context_tokens)
 
-    def note_asked(self, now_s: float, num_proposals: int) -> DraftRow:
-        """The draft of the session's present round is asked for now: the column of the request in `Draft.numbers`."""
-        session, uid, tokens = self.session, self.session.uid, self.session.tokens
-        if self.block is None and self.refusal is None and self.asked_round >= 0:
-            self._note_late()
-        self.asked_round = number = session.round
-        self.asked_at_s = now_s
-        self.block = self.refusal = None
-        self.link.awaited[uid] = self
-        length = len(tokens)
-        return (
-            uid,
-            number,
-            tokens[-1],
-            length - 1,
-            num_proposals,
-            length - self._num_prompt,
-            *self._seed,
-        )
+    def settles(self) -> bool:
+        """Whether its drafter lacks nothing now: it is steady then."""
+        end = self.session.anchor_position
+        if self.has_all_before(end):
+            self.is_steady, self.fresh_start = True, end
+        return self.is_steady
+
+    def unsettle(self) -> None:
+        """What the drafter lacks has to be looked at anew."""
+        if self.is_steady:
+            self.is_steady = False
+            self.fresh_start = self.sent.end
 
     def when_asked_s(self, number: int) -> float | None:
         """When the draft of a round was asked for, if that is known still."""
@@ -177,16 +168,29 @@ class Attachment:
         self.refusal = reason
         self.link.awaited.pop(self.session.uid, None)
 
-    def _note_late(self) -> None:
+    def note_late(self) -> None:
+        """The last draft that was asked for has not come, and the next one is asked for."""
         self._late_asks_s[self.asked_round] = self.asked_at_s
         if len(self._late_asks_s) > _REMEMBERED_ASKS:
             del self._late_asks_s[next(iter(self._late_asks_s))]
 
     def note_opened(self, message: Opened) -> None:
         """The drafter has told what it has, and how much it keeps."""
+        self.unsettle()
         for start, end in message.ranges:
             self.sent.add(start, end)
         self.max_context_tokens = message.max_context_tokens
+
+    def note_need(self, start: int, end: int) -> None:
+        """The drafter lacks positions start .. end - 1, and drafts nothing before it has them."""
+        self.note_refusal(Fallback.NEED)
+        self.unsettle()
+        self.sent.remove(start, end)
+
+    def hold_back(self) -> None:
+        """What has been computed up to now counts as old."""
+        self.is_steady = False
+        self.fresh_start = self.session.num_computed
 
     def has_all_before(self, position: int) -> bool:
         """Whether the drafter lacks no features of positions that it would keep for an anchor at `position`."""
@@ -208,10 +212,37 @@ class Attachment:
         return Fallback.LATE if is_late and not self.is_answered else Fallback.JOINING
 
 
-def draft_of(asked: Sequence[tuple[DraftRow, float]]) -> Draft:
-    """What `Attachment.note_asked` gave for each request, with its temperature."""
-    rows = np.fromiter(chain.from_iterable([row for row, _ in asked]), np.int64).reshape(len(asked), -1)
-    return Draft(rows.T.copy(), np.array([temperature for _, temperature in asked], np.float64))
+def ask_for(link: Link, wanted: Sequence[tuple[Attachment, int]], now_s: float) -> Draft:
+    """Ask now for the drafts of present rounds, of requests that are attached to `link`, each with the number of
+    proposals."""
+    attachments, num_proposals = zip(*wanted, strict=True)
+    sessions = [attachment.session for attachment in attachments]
+    uids = [session.uid for session in sessions]
+    rounds = [session.round for session in sessions]
+    awaited = link.awaited
+    if awaited:
+        for uid in uids:
+            if uid in awaited:
+                awaited[uid].note_late()
+    for attachment, number in zip(attachments, rounds, strict=True):
+        attachment.asked_round, attachment.asked_at_s = number, now_s
+        attachment.block = attachment.refusal = None
+    awaited.update(zip(uids, attachments, strict=True))
+    columns = (
+        uids,
+        rounds,
+        [session.tokens[-1] for session in sessions],
+        [len(session.tokens) for session in sessions],
+        num_proposals,
+        [attachment.num_prompt for attachment in attachments],
+        [attachment.has_seed for attachment in attachments],
+        [attachment.seed for attachment in attachments],
+    )
+    numbers = np.array(columns, np.int64)
+    lengths, num_prompt = numbers[3], numbers[5]
+    np.subtract(lengths, num_prompt, num_prompt)  # the output position
+    lengths -= 1
+    return Draft(numbers, np.array([attachment.temperature for attachment in attachments], np.float64))
 
 
 def read_blocks(

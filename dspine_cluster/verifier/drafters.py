@@ -14,10 +14,9 @@ from dspine_cluster.transport.messages import KEY_BYTES, Busy, Message, Need, Op
 from dspine_cluster.verifier.attachments import (
     Attachment,
     DraftedBlock,
-    DraftRow,
     Fallback,
     Link,
-    draft_of,
+    ask_for,
     read_blocks,
 )
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
@@ -126,7 +125,7 @@ class Drafters:
         for session in sessions:
             attachment = self._links.attachment_of(session)
             if attachment is not None:
-                attachment.fresh_start = session.num_computed
+                attachment.hold_back()
 
     def blocks_of(self, sessions: Sequence[Session]) -> dict[int, DraftedBlock]:
         """The blocks drafted for the sessions' present anchors, as far as they have come, by uid."""
@@ -198,44 +197,40 @@ class Drafters:
     def _ask(
         self, wanted: Sequence[tuple[Session, int]], attached: list[Attachment]
     ) -> tuple[list[tuple[Session, int]], int]:
-        """Ask once, and add to `attached` who is attached. Returns what is to be asked again, because its drafter was
-        found to be gone, and the number of blocks that were asked for."""
+        """Ask once, and add to `attached` whose drafters lack more than a draft needs. Returns what is to be asked
+        again, because its drafter was found to be gone, and the number of blocks that were asked for."""
         now_s = self._clock()
-        find, send_tail = self._links.attachments.get, self._sender.send_tail
-        found: list[tuple[Attachment, int]] = []
+        find = self._links.attachments.get
+        rows: list[tuple[Attachment, int]] = []
         for session, num_proposals in wanted:
             attachment = find(session.uid)
             if attachment is None or now_s < attachment.link.pace.rests_until_s:
                 attachment = self._attach(session)
                 if attachment is None:
                     continue
-            try:
-                send_tail(attachment)
-            except ChannelClosedError:
-                self._links.drop(attachment.link, report=True)
-                continue
-            found.append((attachment, num_proposals))
-        lost = self._sender.flush()
+            rows.append((attachment, num_proposals))
+        lost = self._sender.send_tails([attachment for attachment, _ in rows])
         for link in lost:
             self._links.drop(link, report=True)
-        asked: dict[Link, list[tuple[DraftRow, float]]] = {link: [] for link in self._links.all}
-        again: list[tuple[Session, int]] = []
-        for attachment, num_proposals in found:
-            link, end = attachment.link, len(attachment.session.tokens) - 1
-            if lost and link in lost:
-                again.append((attachment.session, num_proposals))
-                continue
-            has_all = attachment.has_all_before(end)
-            if has_all:
-                attachment.fresh_start = end
-            else:
-                attached.append(attachment)
-            if (has_all or self._sender.has_tail(attachment)) and link in asked:
-                asked[link].append((attachment.note_asked(now_s, num_proposals), attachment.temperature))
-        for link, rows in asked.items():
-            if rows:
-                self._links.send(link, draft_of(rows))
-        return again, sum(map(len, asked.values()))
+        again = [(row[0].session, row[1]) for row in rows if row[0].link in lost] if lost else []
+        num_asked = 0
+        for link in self._links.all:
+            own = [
+                row
+                for row in rows
+                if row[0].link is link and (row[0].is_steady or self._can_be_asked(row[0], attached))
+            ]
+            if own:
+                num_asked += len(own)
+                self._links.send(link, ask_for(link, own, now_s))
+        return again, num_asked
+
+    def _can_be_asked(self, attachment: Attachment, attached: list[Attachment]) -> bool:
+        """Whether a draft has what it needs. `attached` as for `_ask`."""
+        if attachment.settles():
+            return True
+        attached.append(attachment)
+        return self._sender.has_tail(attachment)
 
     def _send_rest(self, attachment: Attachment) -> None:
         try:
@@ -255,8 +250,7 @@ class Drafters:
             case Need():
                 attachment = link.attachments.get(message.uid)
                 if attachment is not None:
-                    attachment.note_refusal(Fallback.NEED)
-                    attachment.sent.remove(message.start, message.end)
+                    attachment.note_need(message.start, message.end)
             case Opened():
                 attachment = link.attachments.get(message.uid)
                 if attachment is not None and attachment.attempt == message.attempt:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Protocol
+
+import numpy as np
 
 from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError
-from dspine_cluster.transport.messages import FeatureBatch, Features, UInt8Array
+from dspine_cluster.transport.messages import FeatureBatch, Features, Int64Array, UInt8Array
 from dspine_cluster.verifier.attachments import Attachment, Link
 
 _MESSAGE_TOKENS = 512
@@ -25,21 +28,42 @@ class FeatureSource(Protocol):
         """The first position from which on features of all positions before `end` were computed."""
         ...
 
-    def read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
-        """Raw feature rows of positions start .. end - 1 of each run (session, start, end), one run after the other:
-        uint8 `[num_rows, row_bytes]`."""
+    def read_features(
+        self, sessions: Sequence[Session], starts: Int64Array, counts: Int64Array
+    ) -> UInt8Array:
+        """Raw feature rows of positions start .. start + count - 1 of each session, one after the other: uint8
+        `[num_rows, row_bytes]`."""
         ...
 
 
 @dataclass(slots=True)
 class _Batch:
-    """New features for one drafter that travel together."""
+    """New features for one drafter that travel together: in columns, a row for each request."""
 
+    link: Link
     room_tokens: int
     """How many more its channel takes now."""
     attachments: list[Attachment] = field(default_factory=list)
-    runs: list[tuple[Session, int, int]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    """The first position of each; `ends` alike."""
+    ends: list[int] = field(default_factory=list)
     num_tokens: int = 0
+
+    def add(
+        self, attachments: Sequence[Attachment], starts: Sequence[int], ends: Sequence[int], num_tokens: int
+    ) -> None:
+        """Positions starts[i] .. ends[i] - 1 of each, which are `num_tokens` together."""
+        self.attachments += attachments
+        self.starts += starts
+        self.ends += ends
+        self.num_tokens += num_tokens
+        self.room_tokens -= num_tokens
+
+    def take(self) -> tuple[list[Attachment], list[int], list[int]]:
+        """The columns; none are left."""
+        taken = self.attachments, self.starts, self.ends
+        self.attachments, self.starts, self.ends, self.num_tokens = [], [], [], 0
+        return taken
 
 
 class FeatureSender:
@@ -50,7 +74,7 @@ class FeatureSender:
     begin with ahead of everything else, the rest behind it. Where passes left features out, a drafter gets those after
     the gap.
 
-    Every method but `flush` raises ChannelClosedError if the drafter is gone.
+    `send_rest` raises ChannelClosedError if the drafter is gone.
     """
 
     def __init__(
@@ -60,8 +84,8 @@ class FeatureSender:
         self._row_bytes = row_bytes
         self._batch_tokens = max(_MESSAGE_TOKENS, _MESSAGE_BYTES // max(1, row_bytes))
         self._attach_tokens = attach_tokens
+        self._most_new_tokens = min(attach_tokens, _MESSAGE_TOKENS)
         self._repair_bytes_per_step = repair_bytes_per_step
-        self._batches: dict[str, _Batch] = {}  # by endpoint
         self.budget_bytes = repair_bytes_per_step
         """What is left for this step."""
 
@@ -72,41 +96,27 @@ class FeatureSender:
         """Something else was sent that a step must not have too much of."""
         self.budget_bytes -= num_bytes
 
-    def send_tail(self, attachment: Attachment) -> None:
-        """Send what a draft at the anchor needs: the last features before it. New ones leave with the next `flush`,
-        those of all requests together."""
-        end, last = len(attachment.session.tokens) - 1, attachment.sent.end
-        if attachment.fresh_start <= last < end <= last + self._attach_tokens and attachment.has_all_before(
-            last
-        ):
-            attachment.tail = (last, end)  # what mostly happens: nothing else is missing
-            self._gather(attachment, last, end)
-            return
-        start, end = attachment.tail = self._tail(attachment)
-        fresh = attachment.fresh_start
-        first = attachment.sent.missing_after(start, end)
-        if first is not None and first >= min(fresh, end):
-            if first < end:
-                self._gather(attachment, first, end)
-            return
-        self._send(attachment, max(start, fresh), end, sys.maxsize)
-        if attachment.is_answered:
-            self._send_paced(attachment, start, min(fresh, end), bulk=False)
-
-    def flush(self) -> list[Link]:
-        """Send what `send_tail` has gathered, as far as the channels allow; the links of drafters that are gone."""
-        lost = {}
-        batches, self._batches = self._batches, {}
-        for batch in batches.values():
+    def send_tails(self, attachments: Sequence[Attachment]) -> list[Link]:
+        """Send what drafts at the present anchors need: the last features before them. New ones travel together. The
+        links of drafters that are gone; requests whose features found no room are steady no more."""
+        lost = []
+        for link in dict.fromkeys([attachment.link for attachment in attachments]):
+            own = [attachment for attachment in attachments if attachment.link is link]
+            steady = [attachment for attachment in own if attachment.is_steady]
+            others = [] if len(steady) == len(own) else [x for x in own if not x.is_steady]
+            batch = _Batch(link, link.channel.free_credit_bytes // self._row_bytes)
             try:
+                if steady and not self._gather_new(batch, steady):
+                    others = own
+                for attachment in others:
+                    self._send_tail(batch, attachment)
                 self._send_batch(batch)
             except ChannelClosedError:
-                link = batch.attachments[0].link
-                lost[link.endpoint] = link
-        return list(lost.values())
+                lost.append(link)
+        return lost
 
     def has_tail(self, attachment: Attachment) -> bool:
-        """Whether nothing is missing of what `send_tail` was to send, and that was something."""
+        """Whether nothing is missing of what `send_tails` was to send, and that was something."""
         start, end = attachment.tail
         return (start < end or not end) and attachment.has(start, end)
 
@@ -125,48 +135,59 @@ class FeatureSender:
         if attachment.is_answered:
             self._send_paced(attachment, oldest, min(fresh, end), bulk=True)
 
-    def _gather(self, attachment: Attachment, start: int, end: int) -> None:
-        """Have positions start .. end - 1 sent together with those of other requests."""
-        endpoint = attachment.link.endpoint
-        batch = self._batches.get(endpoint)
-        if batch is None:
-            batch = self._new_batch(attachment.link)
-        num_tokens = end - start
-        if num_tokens > batch.room_tokens or num_tokens > _MESSAGE_TOKENS:
-            num_tokens = min(batch.room_tokens, _MESSAGE_TOKENS)
-            start = end - num_tokens
-            if num_tokens <= 0:
-                return
-        if batch.num_tokens + num_tokens > self._batch_tokens:
-            self._send_batch(self._batches.pop(endpoint))
-            batch = self._new_batch(attachment.link)
-        batch.attachments.append(attachment)
-        batch.runs.append((attachment.session, start, end))
-        batch.num_tokens += num_tokens
-        batch.room_tokens -= num_tokens
+    def _gather_new(self, batch: _Batch, steady: Sequence[Attachment]) -> bool:
+        """Add what the last pass computed of requests that lack nothing else; False if that has no room."""
+        starts = [attachment.sent.ends[-1] for attachment in steady]
+        ends = [len(attachment.session.tokens) - 1 for attachment in steady]
+        counts = list(map(sub, ends, starts))
+        num_tokens = sum(counts)
+        if num_tokens > min(batch.room_tokens, self._batch_tokens) or not (
+            0 < min(counts) <= max(counts) <= self._most_new_tokens
+        ):
+            return False
+        batch.add(steady, starts, ends, num_tokens)
+        return True
 
-    def _new_batch(self, link: Link) -> _Batch:
-        batch = self._batches[link.endpoint] = _Batch(link.channel.free_credit_bytes // self._row_bytes)
-        return batch
+    def _send_tail(self, batch: _Batch, attachment: Attachment) -> None:
+        """Send what a draft at the anchor needs, new features with the batch."""
+        attachment.unsettle()
+        start, end = attachment.tail = self._tail(attachment)
+        fresh = attachment.fresh_start
+        first = attachment.sent.missing_after(start, end)
+        if first is not None and first >= min(fresh, end):
+            if first < end:
+                self._gather(batch, attachment, first, end)
+            return
+        self._send(attachment, max(start, fresh), end, sys.maxsize)
+        if attachment.is_answered:
+            self._send_paced(attachment, start, min(fresh, end), bulk=False)
+
+    def _gather(self, batch: _Batch, attachment: Attachment, start: int, end: int) -> None:
+        """Have positions start .. end - 1 sent together with those of other requests."""
+        num_tokens = min(end - start, batch.room_tokens, _MESSAGE_TOKENS)
+        if num_tokens <= 0:
+            return
+        if batch.num_tokens + num_tokens > self._batch_tokens:
+            self._send_batch(batch)
+        batch.add([attachment], [end - num_tokens], [end], num_tokens)
 
     def _send_batch(self, batch: _Batch) -> None:
-        if not batch.runs:
+        """Send what was gathered, if the channel takes it, and begin anew."""
+        attachments, starts, ends = batch.take()
+        if not attachments:
             return
-        rows = self._source.read_features(batch.runs)
-        message: Features | FeatureBatch
-        if len(batch.runs) == 1:
-            session, start, _ = batch.runs[0]
-            message = Features(session.uid, start, rows)
-        else:
-            message = FeatureBatch.of(
-                uids=[session.uid for session, _, _ in batch.runs],
-                starts=[start for _, start, _ in batch.runs],
-                counts=[end - start for _, start, end in batch.runs],
-                rows=rows,
-            )
-        if batch.attachments[0].link.channel.send(message):
-            for attachment, (_, start, end) in zip(batch.attachments, batch.runs, strict=True):
+        sessions = [attachment.session for attachment in attachments]
+        runs = np.array(([session.uid for session in sessions], starts, ends), np.int64)
+        runs[2] -= runs[1]
+        rows = self._source.read_features(sessions, runs[1], runs[2])
+        is_one = len(sessions) == 1
+        message = Features(sessions[0].uid, starts[0], rows) if is_one else FeatureBatch(runs, rows)
+        if batch.link.channel.send(message):
+            for attachment, start, end in zip(attachments, starts, ends, strict=True):
                 attachment.sent.add(start, end)
+        else:
+            for attachment in attachments:
+                attachment.unsettle()
 
     def _tail(self, attachment: Attachment) -> tuple[int, int]:
         """The positions, start and end, that a draft at the anchor needs."""
@@ -194,7 +215,8 @@ class FeatureSender:
             low = max(low, high - _MESSAGE_TOKENS, high - room_bytes // self._row_bytes)
             if low >= high:
                 break
-            features = Features(session.uid, low, self._source.read_features([(session, low, high)]))
+            run = np.array([[low], [high - low]])
+            features = Features(session.uid, low, self._source.read_features([session], *run))
             if not channel.send(features, bulk=bulk):
                 break
             attachment.sent.add(low, high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, ChunkPlan
@@ -13,7 +14,7 @@ from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.engine.sampling import verify
-from dspine_cluster.transport.messages import UInt8Array
+from dspine_cluster.transport.messages import Int64Array, UInt8Array
 from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.logprobs import LogprobsReader
 from dspine_cluster.verifier.streams import Streams
@@ -71,16 +72,13 @@ class PassRunner:
         """The first position from which on features of all positions before `end` were computed."""
         return self._engine.features_start(self._page_table.rows[self._state_slot(session)], end)
 
-    def read_features(self, runs: Sequence[tuple[Session, int, int]]) -> UInt8Array:
-        """Raw feature rows of positions start .. end - 1 of each run (session, start, end), one run after the other:
-        uint8 `[num_rows, row_bytes]`."""
-        state_slots = [self._state_slot(session) for session, _, _ in runs]
-        return self._engine.read_features(
-            self._page_table.rows,
-            state_slots,
-            [start for _, start, _ in runs],
-            [end - start for _, start, end in runs],
-        )
+    def read_features(
+        self, sessions: Sequence[Session], starts: Int64Array, counts: Int64Array
+    ) -> UInt8Array:
+        """Raw feature rows of positions start .. start + count - 1 of each session, one after the other: uint8
+        `[num_rows, row_bytes]`."""
+        slots = np.array([self._state_slot(session) for session in sessions])
+        return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
     def _blocks(
         self, items: Sequence[BlockPlan], drafted: Mapping[int, DraftedBlock]

@@ -129,10 +129,10 @@ def test_features_are_read_as_they_were_written_across_page_borders(target: Targ
     engine = fresh_engine(target)
     slot = engine.state_pool.allocate()
     engine.forward([], [Segment(tokens, 0, PAGES, slot)])
-    everything = engine.read_features(np.array([PAGES], np.int32), [0], [0], [50])
+    everything = engine.read_features(np.array([PAGES], np.int32), *np.array([[0], [0], [50]]))
     assert everything.shape == (50, 8 * 4)
     assert torch.from_numpy(everything.copy()).view(torch.float32).isfinite().all()
-    parts = engine.read_features(np.array([PAGES], np.int32), [0, 0], [13, 0], [24, 16])
+    parts = engine.read_features(np.array([PAGES], np.int32), *np.array([[0, 0], [13, 0], [24, 16]]))
     assert (parts == np.concatenate((everything[13:37], everything[:16]))).all()
 
 
