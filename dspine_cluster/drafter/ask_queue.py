@@ -60,10 +60,9 @@ class AskQueue:
 
     def asked(self, rows: list[int]) -> Draft:
         """What was asked for last for each."""
-        assert self._last is not None
-        if rows == self._last_rows:
+        if self._last is not None and rows == self._last_rows:
             return self._last
-        return self._last.like(self._numbers.take(rows, 1), self._temperatures.take(rows))
+        return Draft(self._numbers.take(rows, 1), self._temperatures.take(rows))
 
     def discard(self, row: int) -> None:
         """The request has gone."""

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -30,6 +31,13 @@ class Bounds(NamedTuple):
         """By row, in order: the least and the largest number."""
         least, largest = np.array(list(bounds.values()), np.int64).T[..., None].view(np.uint64)
         return cls(tuple(bounds), least, largest - least)
+
+
+class Said(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one side says to the other. It is checked where it is received, not where it is built."""
+
+    def check(self) -> None:
+        """Raises ValueError with the rule that the message breaks."""
 
 
 def check(condition: bool, rule: str) -> None:

@@ -1,7 +1,7 @@
 """What a verifier and a drafter say to each other. Bulk travels as numpy arrays; nothing here is pickled.
 
-What is asked and answered every round is in `round_messages`. A message that cannot be built (`ValueError`) cannot be
-received either: a channel treats it as a broken protocol.
+What is asked and answered every round is in `round_messages`. What a side builds itself is right. What it receives from
+another process is checked, and a channel treats what fails as a broken protocol.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dspine_cluster.transport.columns import (
     Float64Array,
     Int32Array,
     Int64Array,
+    Said,
     check,
     check_columns,
 )
@@ -90,7 +91,7 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
     """dtype of the rows of `Features`, by its torch name; meant for the drafter."""
 
 
-class Open(Struct, frozen=True, forbid_unknown_fields=True, tag="open"):
+class Open(Said, frozen=True, forbid_unknown_fields=True, tag="open"):
     """A request attaches to the drafter, once more after a `Close` if it had given up its pages.
 
     On one channel a uid never names another request: what its `Close` has overtaken is still right.
@@ -102,11 +103,11 @@ class Open(Struct, frozen=True, forbid_unknown_fields=True, tag="open"):
     attempt: Position = 0
     """Tells the times apart that a request attaches; `Opened` repeats it."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _check_keys(self.page_keys)
 
 
-class Opened(Struct, frozen=True, forbid_unknown_fields=True, tag="opened"):
+class Opened(Said, frozen=True, forbid_unknown_fields=True, tag="opened"):
     """The drafter's answer to `Open`: what it has of the request's context already, so that it need not be sent."""
 
     uid: Uid
@@ -116,12 +117,12 @@ class Opened(Struct, frozen=True, forbid_unknown_fields=True, tag="opened"):
     max_context_tokens: Annotated[int, Meta(ge=1, lt=2**40)]
     """How many of the newest positions the drafter keeps."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         edges = [edge for positions in self.ranges for edge in positions]
         check(all(a < b for a, b in pairwise(edges)), "ranges must be ascending and not empty")
 
 
-class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", eq=False):
+class Features(Said, frozen=True, forbid_unknown_fields=True, tag="features", eq=False):
     """Features of the committed tokens at positions start .. start + count - 1, in any order of ranges."""
 
     uid: Uid
@@ -129,7 +130,7 @@ class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", 
     rows: UInt8Array
     """uint8 [count, row_bytes]: the raw bytes of each row in `Hello.features_dtype`."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check(self.rows.dtype == np.uint8, "rows must be uint8")
         check(self.rows.ndim == 2 and self.rows.size > 0, "rows must be [count, row_bytes] and not empty")
 
@@ -144,7 +145,7 @@ class Features(Struct, frozen=True, forbid_unknown_fields=True, tag="features", 
         return self.rows.nbytes
 
 
-class FeatureBatch(Struct, frozen=True, forbid_unknown_fields=True, tag="feature_batch", eq=False):
+class FeatureBatch(Said, frozen=True, forbid_unknown_fields=True, tag="feature_batch", eq=False):
     """`Features` of R requests at once, such as those that a round's drafts need. Never split."""
 
     runs: Int64Array
@@ -152,7 +153,7 @@ class FeatureBatch(Struct, frozen=True, forbid_unknown_fields=True, tag="feature
     rows: UInt8Array
     """uint8 [sum of counts, row_bytes]: see `Features`."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check_columns(self.runs, _RUN_BOUNDS, "runs")
         check(self.rows.dtype == np.uint8, "rows must be uint8")
         check(self.rows.ndim == 2 and self.rows.shape[1] > 0, "rows must be [count, row_bytes]")
@@ -204,25 +205,25 @@ class FeatureBatch(Struct, frozen=True, forbid_unknown_fields=True, tag="feature
         ]
 
 
-class Need(Struct, frozen=True, forbid_unknown_fields=True, tag="need"):
+class Need(Said, frozen=True, forbid_unknown_fields=True, tag="need"):
     """The drafter cannot draft for `uid` before it has the features of positions start .. end - 1."""
 
     uid: Uid
     start: Position
     end: Position
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check(self.start < self.end, "start must be below end")
 
 
-class Close(Struct, frozen=True, forbid_unknown_fields=True, tag="close"):
+class Close(Said, frozen=True, forbid_unknown_fields=True, tag="close"):
     """The request has left: the drafter frees its pages, or keeps for others those whose keys it knows."""
 
     uid: Uid
     page_keys: PageKeys = b""
     """Of the pages after those that `Open` named, as far as they were full."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _check_keys(self.page_keys)
 
 

@@ -1,18 +1,15 @@
 """What is said in every round, of all its requests at once: a column of numbers for each thing said, none by request.
 
-Arrays are checked as a whole, when a message is built, so also when it is received.
+Arrays are checked as a whole, when a message is received.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
-from msgspec.structs import force_setattr
 
 from dspine_cluster.transport.columns import (
     MAX_POSITION,
@@ -23,6 +20,7 @@ from dspine_cluster.transport.columns import (
     Float64Array,
     Int32Array,
     Int64Array,
+    Said,
     are_at_most,
     are_probabilities,
     check,
@@ -44,7 +42,7 @@ _DRAFT_BOUNDS = Bounds.of(
 NUM_DRAFT_COLUMNS = len(_DRAFT_BOUNDS.names)
 
 
-class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False):
+class Draft(Said, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False):
     """Draft a block for each of R requests, all of one round of the sender's batch."""
 
     numbers: Int64Array
@@ -52,7 +50,7 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=Fal
     temperatures: Float64Array
     """float64 [R]: 0 is greedy."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         check_columns(self.numbers, _DRAFT_BOUNDS, "numbers")
         check(self.temperatures.dtype == np.float64, "temperatures must be float64")
         check(self.temperatures.shape == self.numbers.shape[1:], "temperatures must be [R]")
@@ -83,14 +81,7 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=Fal
 
     def part(self, requests: slice | npt.NDArray[np.bool_]) -> Draft:
         """Some of the requests."""
-        return self.like(self.numbers[:, requests], self.temperatures[requests])
-
-    def like(self, numbers: Int64Array, temperatures: Float64Array) -> Draft:
-        """Of columns that were taken from drafts: those have been checked, and are not checked again."""
-        taken = copy(self)
-        force_setattr(taken, "numbers", numbers)
-        force_setattr(taken, "temperatures", temperatures)
-        return taken
+        return Draft(self.numbers[:, requests], self.temperatures[requests])
 
     @property
     def uids(self) -> Int64Array:
@@ -135,7 +126,7 @@ class Draft(Struct, frozen=True, forbid_unknown_fields=True, tag="draft", eq=Fal
         return row
 
 
-class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals", eq=False):
+class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", eq=False):
     """Drafted blocks of R requests: P proposals each, with the K numbers each was drawn from."""
 
     uids: Int64Array
@@ -154,7 +145,7 @@ class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals"
     draft_s: float
     """Seconds that the draft took, waiting not included."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _check_rounds(self.uids, self.rounds)
         R = len(self.uids)
         check(self.tokens.dtype == np.int32, "tokens must be int32")
@@ -175,7 +166,7 @@ class Proposals(Struct, frozen=True, forbid_unknown_fields=True, tag="proposals"
         check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
 
 
-class Busy(Struct, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False):
+class Busy(Said, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False):
     """The drafter is overloaded: no draft for these R requests in these rounds."""
 
     uids: Int64Array
@@ -183,7 +174,7 @@ class Busy(Struct, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False
     rounds: Int64Array
     """int64 [R], not negative."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _check_rounds(self.uids, self.rounds)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import ChannelLimits
+from dspine_cluster.transport.columns import Said
 from dspine_cluster.transport.messages import Message, UInt8Array
 from dspine_cluster.transport.shared_ring import RingReader, RingWriter
 
@@ -33,7 +34,7 @@ _MAX_DIM = 1 << 24
 _NOTHING: UInt8Array = np.empty(0, np.uint8)
 
 
-class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="credit"):
+class Credit(Said, frozen=True, forbid_unknown_fields=True, tag="credit"):
     """The receiver has taken `Features` with this many bytes of rows: the sender may send as many again."""
 
     num_bytes: int
@@ -186,6 +187,7 @@ class Decoder:
         self._payload_used = 0
         try:
             frame: Frame = self._msgpack.decode(self._header)
+            frame.check()
         except (ValueError, TypeError, RecursionError) as error:
             raise ChannelError(f"the peer sent a malformed message: {error}") from error
         if self._payload_used != self._payload.size:

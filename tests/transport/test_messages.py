@@ -64,7 +64,7 @@ def test_greedy_proposals_may_leave_out_the_distribution() -> None:
 )
 def test_proposals_of_unequal_shapes_or_impossible_numbers_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must|come together"):
-        proposals(**changes)
+        proposals(**changes).check()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_proposals_of_unequal_shapes_or_impossible_numbers_are_refused(changes: 
 )
 def test_features_without_rows_of_bytes_are_refused(rows: Any) -> None:
     with pytest.raises(ValueError, match="rows must"):
-        Features(1, 0, rows)
+        Features(1, 0, rows).check()
 
 
 def feature_batch(**changes: Any) -> FeatureBatch:
@@ -108,7 +108,7 @@ def feature_batch(**changes: Any) -> FeatureBatch:
 )
 def test_feature_batches_that_do_not_say_whose_each_row_is_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must"):
-        feature_batch(**changes)
+        feature_batch(**changes).check()
 
 
 def test_a_feature_batch_is_the_features_of_each_request() -> None:
@@ -176,13 +176,13 @@ def test_a_part_of_a_draft_is_the_draft_of_these_requests_alone() -> None:
 )
 def test_a_draft_with_a_number_out_of_range_is_refused_by_name(name: str, values: list[int]) -> None:
     with pytest.raises(ValueError, match=f"{name} must lie in"):
-        draft(**{name: values})
+        draft(**{name: values}).check()
 
 
 @pytest.mark.parametrize("temperature", [-1.0, float("nan"), float("inf")])
 def test_an_impossible_temperature_is_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature"):
-        draft(temperatures=[0.0, temperature])
+        draft(temperatures=[0.0, temperature]).check()
 
 
 @pytest.mark.parametrize(
@@ -204,17 +204,17 @@ def test_a_draft_whose_columns_are_not_what_they_should_be_is_refused(
     numbers: Any, temperatures: Any
 ) -> None:
     with pytest.raises(ValueError, match="must"):
-        Draft(numbers, temperatures)
+        Draft(numbers, temperatures).check()
 
 
 def test_an_empty_range_cannot_be_needed() -> None:
     with pytest.raises(ValueError, match="start"):
-        Need(1, 4, 4)
+        Need(1, 4, 4).check()
 
 
 def test_busy_names_a_round_for_each_request() -> None:
     with pytest.raises(ValueError, match="rounds"):
-        Busy(np.array([1, 2]), np.array([3]))
+        Busy(np.array([1, 2]), np.array([3])).check()
 
 
 def test_page_keys_travel_joined() -> None:
@@ -227,10 +227,10 @@ def test_page_keys_travel_joined() -> None:
 @pytest.mark.parametrize("joined", [bytes(15), bytes(32)], ids=["cut off", "twice the same"])
 def test_page_keys_that_cannot_be_are_refused(kind: type[Open | Close], joined: bytes) -> None:
     with pytest.raises(ValueError, match="page_keys must"):
-        kind(1, joined)
+        kind(1, joined).check()
 
 
 @pytest.mark.parametrize("ranges", [[(4, 4)], [(4, 3)], [(0, 4), (4, 8)], [(8, 9), (0, 4)]])
 def test_ranges_that_are_empty_or_out_of_order_are_refused(ranges: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="ranges must"):
-        Opened(1, 0, ranges, 100)
+        Opened(1, 0, ranges, 100).check()
