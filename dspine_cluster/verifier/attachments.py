@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -11,18 +11,12 @@ import numpy as np
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
-from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS
-from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Draft, Float32Array, Int32Array, Opened, Proposals
+from dspine_cluster.transport.messages import Draft, Opened
+from dspine_cluster.verifier.drafted import DraftedBlock
 
 _REMEMBERED_ASKS = 64
 """More rounds than pass before a new drafter's first answer, which tells how long its drafts take."""
-_LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
-"""How far a float32 distribution may be from a sum of 1."""
-_EDGES = np.array(CONFIDENCE_EDGES)
-_CERTAIN = (None, None)
-"""Whoever does not sample without a seed needs no distribution."""
 
 
 class Fallback(StrEnum):
@@ -44,17 +38,6 @@ class Fallback(StrEnum):
     """The channel is full of features."""
     JOINING = "joining"
     """The request was not asked for yet when its round began, or its features are still on their way."""
-
-
-@dataclass(slots=True, eq=False)
-class DraftedBlock:
-    """Proposals for one request's present anchor."""
-
-    tokens: list[int]
-    candidates: Int32Array | None  # [num_proposals, K]
-    probs: Float32Array | None  # [num_proposals, K]
-    cells: list[int]
-    """Where each position belongs by the drafter's confidence there; see `core.survival.cells_of`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -158,11 +141,6 @@ class Attachment:
         """When the draft of a round was asked for, if that is known still."""
         return self.asked_at_s if number == self.asked_round else self._late_asks_s.get(number)
 
-    def note_block(self, block: DraftedBlock) -> None:
-        """The draft of the present round has come."""
-        self.block = block
-        self.link.awaited.pop(self.session.uid, None)
-
     def note_refusal(self, reason: Fallback) -> None:
         """No draft comes for the round that was asked for last."""
         self.refusal = reason
@@ -243,49 +221,3 @@ def ask_for(link: Link, wanted: Sequence[tuple[Attachment, int]], now_s: float) 
     np.subtract(lengths, num_prompt, num_prompt)  # the output position
     lengths -= 1
     return Draft(numbers, np.array([attachment.temperature for attachment in attachments], np.float64))
-
-
-def read_blocks(
-    message: Proposals, present: Sequence[tuple[int, bool]], vocab_size: int
-) -> list[DraftedBlock]:
-    """Some rows of `message`, each with whether its request needs the distributions, checked: what a drafter says must
-    never bring the verifier down.
-
-    Raises:
-        ChannelError: one of the rows cannot be used.
-    """
-    for ids in (message.tokens, message.candidates):
-        # As unsigned numbers, negative ones are too large as well.
-        if ids is not None and ids.size and int(ids.view(np.uint32).max()) >= vocab_size:
-            raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
-    sampled = [row for row, needs_distributions in present if needs_distributions]
-    drawn_from = _distributions(message, sampled) if sampled else iter(())
-    tokens, cells = message.tokens.tolist(), read_cells(message.confidence)
-    blocks = []
-    for row, needs_distributions in present:
-        candidates, probs = next(drawn_from) if needs_distributions else _CERTAIN
-        blocks.append(DraftedBlock(tokens[row], candidates, probs, cells[row]))
-    return blocks
-
-
-def read_cells(confidences: Float32Array) -> list[list[int]]:
-    """As `core.survival.cells_of`, for each row of [num_rows, num_proposals]."""
-    first = NUM_BINS * np.arange(confidences.shape[1])
-    cells: list[list[int]] = (np.searchsorted(_EDGES, confidences, side="right") + first).tolist()
-    return cells
-
-
-def _distributions(message: Proposals, rows: Sequence[int]) -> Iterator[tuple[Int32Array, Float32Array]]:
-    """What speculative sampling divides by must be a distribution that can have given the proposals."""
-    if message.candidates is None or message.probs is None:
-        raise ChannelError("proposals for a sampled request came without their distribution")
-    tokens, candidates, probs = (x.take(rows, 0) for x in (message.tokens, message.candidates, message.probs))
-    shape = (tokens.size, probs.shape[-1])
-    ones = np.ones(shape[1], np.float32)  # products with it sum up much faster than short sums do
-    drawn = (probs * (candidates == tokens[..., None])).reshape(shape) @ ones  # [num_rows * num_proposals]
-    mass = probs.reshape(shape) @ ones
-    if mass.size and not (drawn.min() > 0.0 and mass.min() > _LEAST_MASS and mass.max() < _MOST_MASS):
-        raise ChannelError(
-            "proposals for a sampled request were not drawn from the distribution they came with"
-        )
-    return zip(candidates, probs, strict=True)

@@ -9,9 +9,9 @@ from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan
 from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.types import FinishReason
-from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.detokenizer import Detokenizer
+from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.passes import PassItem
 from dspine_cluster.verifier.streams import Stream, Streams
 

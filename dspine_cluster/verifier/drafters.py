@@ -13,13 +13,12 @@ from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import KEY_BYTES, Busy, Message, Need, Opened, Proposals
 from dspine_cluster.verifier.attachments import (
     Attachment,
-    DraftedBlock,
     Fallback,
     Link,
     ask_for,
-    read_blocks,
 )
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
+from dspine_cluster.verifier.drafted import DraftedBlock, read_blocks
 from dspine_cluster.verifier.feature_sender import FeatureSender, FeatureSource
 from dspine_cluster.verifier.links import Links, OnLost
 
@@ -260,22 +259,27 @@ class Drafters:
 
     def _take_proposals(self, link: Link, message: Proposals) -> None:
         """Keep the blocks of present rounds; those of earlier rounds only tell how long drafts take."""
-        find = link.attachments.get
-        ask_times_s: list[float] = []
-        rows: list[tuple[int, bool]] = []
+        uids, numbers = message.uids.tolist(), message.rounds.tolist()
+        attachments = list(map(link.attachments.get, uids))
+        rows: list[int] = []
         present: list[Attachment] = []
-        for row, (uid, number) in enumerate(zip(message.uids.tolist(), message.rounds.tolist(), strict=True)):
-            attachment = find(uid)
-            if attachment is None or (asked_at_s := attachment.when_asked_s(number)) is None:
+        ask_times_s: list[float] = []
+        for row, (attachment, number) in enumerate(zip(attachments, numbers, strict=True)):
+            if attachment is None:
                 continue
-            ask_times_s.append(asked_at_s)
-            if attachment.session.round == number:
-                rows.append((row, attachment.needs_distributions))
+            if attachment.asked_round == number == attachment.session.round:
+                rows.append(row)
                 present.append(attachment)
+            elif (asked_at_s := attachment.when_asked_s(number)) is not None:
+                ask_times_s.append(asked_at_s)
         if rows:
             self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
-            for attachment, block in zip(present, read_blocks(message, rows, self._vocab_size), strict=True):
-                attachment.note_block(block)
+            ask_times_s.append(min([attachment.asked_at_s for attachment in present]))
+            sampled = [index for index, attachment in enumerate(present) if attachment.needs_distributions]
+            blocks = read_blocks(message, rows, sampled, self._vocab_size)
+            for attachment, block, row in zip(present, blocks, rows, strict=True):
+                attachment.block = block
+                link.awaited.pop(uids[row], None)
         if ask_times_s:
             link.pace.note_draft(self._clock() - min(ask_times_s), late=not rows)
 

@@ -25,10 +25,10 @@ from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
 from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import FinishReason, GenerateRequest
-from dspine_cluster.verifier.attachments import DraftedBlock
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.committing import Committing
 from dspine_cluster.verifier.detokenizer import Detokenizer
+from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.load_meter import LoadMeter

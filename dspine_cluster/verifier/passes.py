@@ -15,7 +15,7 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.engine.sampling import verify
 from dspine_cluster.transport.messages import Int64Array, UInt8Array
-from dspine_cluster.verifier.attachments import DraftedBlock
+from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.logprobs import LogprobsReader
 from dspine_cluster.verifier.streams import Streams
 

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dspine_cluster.core.survival import CONFIDENCE_EDGES, cells_of
+from dspine_cluster.errors import ChannelError
+from dspine_cluster.transport.messages import Proposals
+from dspine_cluster.verifier.drafted import read_blocks, read_cells
+from tests.drafts import column
+
+PROPOSED = 7
+
+
+def proposals(candidates: list[int], probs: list[float]) -> Proposals:
+    """Two proposals for one request, with the same candidates each."""
+    shape = (1, 2, len(candidates))
+    return Proposals(
+        uids=column(1),
+        rounds=column(1),
+        tokens=np.full((1, 2), PROPOSED, np.int32),
+        candidates=np.broadcast_to(np.asarray(candidates, np.int32), shape),
+        probs=np.broadcast_to(np.asarray(probs, np.float32), shape),
+        confidence=np.ones((1, 2), np.float32),
+        draft_s=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidates", "probs"),
+    [
+        ([PROPOSED, 8], [0.0, 1.0]),
+        ([PROPOSED, 8], [0.5, 0.4]),
+        ([PROPOSED, 8], [1.0, 1.0]),
+        ([8, 9], [0.5, 0.5]),
+        ([], []),
+    ],
+    ids=["no mass on the proposal", "too little mass", "too much mass", "another token", "nothing"],
+)
+def test_proposals_that_cannot_come_from_their_distribution_are_refused(
+    candidates: list[int], probs: list[float]
+) -> None:
+    with pytest.raises(ChannelError, match="not drawn"):
+        read_blocks(proposals(candidates, probs), [0], [0], vocab_size=10)
+
+
+def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
+    (block,) = read_blocks(proposals([8], [0.0]), [0], [], vocab_size=10)
+    assert block.tokens == [PROPOSED, PROPOSED]
+    assert block.probs is None
+
+
+def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
+    tokens = np.array([[1, 2], [3, 4], [5, 6]], np.int32)
+    message = Proposals(
+        uids=column(1, 2, 3),
+        rounds=column(1, 1, 1),
+        tokens=tokens,
+        candidates=tokens[..., None],
+        probs=np.ones((3, 2, 1), np.float32),
+        confidence=np.array([[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32),
+        draft_s=0.0,
+    )
+    plain, sampled = read_blocks(message, [0, 2], [1], vocab_size=10)
+    assert (plain.tokens, sampled.tokens) == ([1, 2], [5, 6])
+    assert (plain.cells, sampled.cells) == (cells_of([0.0, 0.0]), cells_of([1.0, 1.0]))
+    assert plain.candidates is None
+    assert sampled.candidates is not None
+    assert sampled.candidates.tolist() == [[5], [6]]
+
+
+def test_ids_beyond_the_vocabulary_are_refused_wherever_they_are_of_use() -> None:
+    with pytest.raises(ChannelError, match="vocabulary"):
+        read_blocks(proposals([PROPOSED], [1.0]), [0], [], vocab_size=PROPOSED)
+    with pytest.raises(ChannelError, match="vocabulary"):
+        read_blocks(proposals([PROPOSED, -1], [1.0, 0.0]), [0], [0], vocab_size=10)
+
+
+def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
+    random = np.random.default_rng(0).random((50, 15), np.float32)
+    edges = np.array([*CONFIDENCE_EDGES, 0.0, 1.0], np.float32)
+    for confidences in (random, edges[None]):
+        assert read_cells(confidences) == [cells_of(row) for row in confidences.tolist()]
