@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import chain
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ class PackedRows:
         else:
             self._page_rows, self._row_numbers = page_table.rows, self.columns[2]
         self.num_rows = sum(self.lengths)
-        self.num_pages = num_pages_for(int((self.columns[0] + self.columns[1]).max()))
+        self.num_pages = num_pages_for(max(map(add, self.lengths, self.starts)))
         """That the longest of the requests needs."""
 
     @property

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
+from msgspec.structs import replace
 from torch import Tensor
 
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.types import SamplingParams
 
 
-@dataclass(slots=True)
-class Block:
+class Block(Struct):
     """One request's block of a round: its proposals, or none to decode plainly or to end a prefill.
 
     Row j of its `num_rows` rows of logits predicts the token after `token_ids + proposals[:j]`.
@@ -89,8 +89,7 @@ class Block:
         return F.pad(candidates, padding), F.pad(probs, padding)
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(Struct):
     """What a block commits: its first `num_accepted` tokens are proposals, the last is the bonus token."""
 
     token_ids: tuple[int, ...]

@@ -174,8 +174,4 @@ class Engine:
         """Raw feature rows of the positions start .. start + length - 1 of each run, one run after the other: uint8
         `[num_rows, row_bytes]`. Run i is of the request that has the pages `page_rows[numbers[i]]`."""
         _, slots = pool_slots(page_rows, numbers, starts, lengths)
-        rows = self.feature_pool.rows
-        raw: npt.NDArray[np.uint8] = (
-            rows.index_select(0, torch.from_numpy(slots).to(rows.device)).cpu().view(torch.uint8).numpy()
-        )
-        return raw
+        return self.feature_pool.read(slots)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -53,6 +54,18 @@ class FeaturePool:
         """[num_pages * 16, feature_size], model dtype; row = page * 16 + offset."""
         return self.storage[:-1]
 
+    def read(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """The bytes of some rows, `[num_rows, row_bytes]`."""
+        if self.storage.device.type == "cpu":
+            return self._row_bytes.take(slots, 0)
+        return fetch_rows(self.rows, slots)
+
+    @cached_property
+    def _row_bytes(self) -> npt.NDArray[np.uint8]:
+        """`rows` on the CPU, without a copy."""
+        raw: npt.NDArray[np.uint8] = self.rows.view(torch.uint8).numpy()
+        return raw
+
     @property
     def _pages(self) -> Tensor:
         """`rows` as `[num_pages, 16, feature_size]`."""
@@ -79,6 +92,13 @@ class FeaturePool:
     @staticmethod
     def page_bytes(feature_size: int, dtype: torch.dtype) -> int:
         return PAGE_TOKENS * feature_size * dtype.itemsize
+
+
+def fetch_rows(rows: Tensor, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """The bytes of some rows of a matrix on any device, `[num_rows, row_bytes]`."""
+    chosen = rows.index_select(0, torch.from_numpy(slots).to(rows.device))
+    raw: npt.NDArray[np.uint8] = chosen.cpu().view(torch.uint8).numpy()
+    return raw
 
 
 class StatePool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dspine_cluster.core.session import Counts, Session
 from dspine_cluster.types import FinishReason, Logprobs, RoundOutput
 from dspine_cluster.verifier.detokenizer import Detokenizer
 
 
-@dataclass(slots=True, eq=False)
-class Committed:
+class Committed(Struct, eq=False):
     """One request's part of a pass."""
 
     uid: int

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
+from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool, fetch_rows
 from tests.verifier.harness import dense_config, hybrid_config
 
 CPU = torch.device("cpu")
@@ -16,6 +17,16 @@ def test_a_page_takes_the_bytes_it_says() -> None:
     assert FeaturePool.create(5, 3, torch.float32, CPU).rows.nbytes == 3 * FeaturePool.page_bytes(
         5, torch.float32
     )
+
+
+def test_features_are_read_alike_on_every_device() -> None:
+    pool = FeaturePool.create(5, 3, torch.bfloat16, CPU)
+    pool.storage.copy_(torch.randn(pool.storage.shape, generator=torch.Generator().manual_seed(0)))
+    slots = np.array([40, 3, 3, 0])
+    read = pool.read(slots)
+    assert read.shape == (4, 10)
+    assert (torch.from_numpy(read).view(torch.bfloat16) == pool.rows[slots]).all()
+    assert (read == fetch_rows(pool.rows, slots)).all()
 
 
 def test_a_slot_takes_the_bytes_it_says() -> None:

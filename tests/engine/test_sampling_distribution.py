@@ -12,6 +12,7 @@ from functools import cache
 
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from dspine_cluster.engine.blocks import Block, Verdict
@@ -248,7 +249,7 @@ def _accepting_everything() -> Decide:
     right = _right()
 
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
-        after = [replace(b, token_ids=(*b.token_ids, *b.proposals), proposals=()) for b in blocks]
+        after = [structs.replace(b, token_ids=(*b.token_ids, *b.proposals), proposals=()) for b in blocks]
         bonus = right(_logits(after), after)
         return [
             Verdict((*block.proposals, *verdict.token_ids), len(block.proposals))
@@ -267,7 +268,7 @@ def _cutting_unlikely_proposals() -> Decide:
         for block in blocks:
             pairs = zip(block.draft_distributions()[1][:-1], block.proposals, strict=True)
             likely = [bool(row[proposal] >= 0.4) for row, proposal in pairs]
-            cut.append(replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
+            cut.append(structs.replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
         return right(_logits(cut), cut)
 
     return decide
