@@ -88,6 +88,11 @@ def test_simulate_writes_how_the_fleet_did_and_refuses_unknown_keys(tmp_path: Pa
     outcome = run("simulate", str(scenario), "--alone", "--json", str(report))
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(report.read_text())["policies"][0]["name"] == "dspine"
+    told = run("simulate", str(scenario), "--check-fidelity").stdout.splitlines()
+    assert [line.split(":")[0] for line in told if "not judged" in line] == [
+        "ttft_p99_s",
+        "inter_token_p99_s",
+    ]
     scenario.write_text(text + ", bogus: 1}")
     outcome = run("simulate", str(scenario))
     assert outcome.returncode == 2
