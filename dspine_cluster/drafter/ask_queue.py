@@ -62,7 +62,8 @@ class AskQueue:
         """What was asked for last for each."""
         if self._last is not None and rows == self._last_rows:
             return self._last
-        return Draft(self._numbers.take(rows, 1), self._temperatures.take(rows))
+        index = np.array(rows)
+        return Draft(self._numbers.take(index, 1), self._temperatures.take(index))
 
     def discard(self, row: int) -> None:
         """The request has gone."""
@@ -74,6 +75,7 @@ class AskQueue:
             num_more = max(num_more, len(self._temperatures))
             self._numbers = np.pad(self._numbers, ((0, 0), (0, num_more)))
             self._temperatures = np.pad(self._temperatures, (0, num_more))
-        self._numbers[:, rows] = draft.numbers
-        self._temperatures[rows] = draft.temperatures
+        index = np.array(rows)
+        self._numbers[:, index] = draft.numbers
+        self._temperatures[index] = draft.temperatures
         self._last_rows, self._last = rows, draft

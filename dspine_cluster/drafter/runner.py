@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,7 @@ _INGEST_TOKENS = 2048
 """Feature rows projected at once: bounds the memory for their keys and values."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Arrival:
+class Arrival(NamedTuple):
     """Feature rows with a place in the pool."""
 
     rows: UInt8Array
@@ -43,8 +42,7 @@ class Arrival:
     """Whether a slot may come twice."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Drafts:
+class Drafts(NamedTuple):
     """Drafted blocks, one row each, with as many proposals as were asked for at most."""
 
     tokens: Int32Array  # [num_blocks, num_proposals]

@@ -54,7 +54,7 @@ def check_columns(numbers: Int64Array, bounds: Bounds, name: str) -> None:
     check(0 < shape[1] <= MAX_REQUESTS, f"{name} must be of 1 to {MAX_REQUESTS} requests")
     # What is below the least wraps around to more than any span.
     is_right = numbers.view(np.uint64) - bounds.least <= bounds.span
-    if not is_right.all():
+    if np.count_nonzero(is_right) < is_right.size:
         row = int(np.argmin(is_right.all(1)))
         least = int(bounds.least.view(np.int64)[row, 0])
         largest = least + int(bounds.span[row, 0])

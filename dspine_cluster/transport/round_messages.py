@@ -55,7 +55,7 @@ class Draft(Said, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False
         check(self.temperatures.dtype == np.float64, "temperatures must be float64")
         check(self.temperatures.shape == self.numbers.shape[1:], "temperatures must be [R]")
         is_right = (self.temperatures >= 0.0) & (self.temperatures < math.inf)
-        check(bool(is_right.all()), "temperatures must be finite and >= 0")
+        check(np.count_nonzero(is_right) == len(is_right), "temperatures must be finite and >= 0")
 
     @classmethod
     def of(
