@@ -110,7 +110,7 @@ def proposal_room(blocks: Sequence[tuple[Session, int]], budget: Budget) -> int:
 
 def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session], budget: Budget) -> PassLoad:
     """What the pass will hold beside proposals, as far as that is known before its plan; see `proposal_room`."""
-    prompts = [session for session in running if session.phase is Phase.PREFILL]
+    prompts = _prompts(blocks, running)
     return PassLoad(
         num_prefill_tokens=sum(
             min(budget.prefill_chunk_tokens, len(session.tokens) - session.num_computed)
@@ -145,11 +145,9 @@ def plan_batch(
     """
     plan = BatchPlan()
     _plan_blocks(plan, decoding, running, budget, prefixes)
-    free_pages = budget.free_pages - sum([block.num_new_pages for block in plan.blocks])
     num_verified = sum([block.verify_length for block in plan.blocks])
     room = budget.max_batch_tokens - len(plan.blocks) - num_verified
-    prompts = [session for session in running if session.phase is Phase.PREFILL]
-    for session in prompts:
+    for session in _prompts(decoding, running):
         if plan.preempted and session in plan.preempted:
             continue
         num_tokens = _chunk_size(session, session.num_computed, session.resume, room, budget)
@@ -160,6 +158,7 @@ def plan_batch(
         return plan
     num_kept = len(running)
     free_slots = budget.free_slots
+    free_pages = budget.free_pages - sum([block.num_new_pages for block in plan.blocks])
     for session in waiting:
         if free_slots == 0:
             break
@@ -172,6 +171,13 @@ def plan_batch(
         free_slots -= 1
         num_kept += 1
     return plan
+
+
+def _prompts(decoding: Sequence[tuple[Session, int]], running: Sequence[Session]) -> list[Session]:
+    """Those that run and are still prefilled."""
+    if len(decoding) == len(running):
+        return []
+    return [session for session in running if session.phase is Phase.PREFILL]
 
 
 def _plan_admission(

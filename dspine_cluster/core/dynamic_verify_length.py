@@ -123,7 +123,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if self._exploration.is_due:
             self._exploration.begin(self._random.choice(uids))
             self._figures.note_full_trial()
-        drafted = set(uids)
+        drafted: Collection[int] = uids
         if choice.num_drafting < choice.num_requests:
             drafted = {uid for uid in uids if uid == self._exploration.uid or choice.is_drafting(uid)}
         self._figures.note_decisions(num_drafted=len(drafted), num_plain=len(uids) - len(drafted))

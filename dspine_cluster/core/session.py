@@ -41,6 +41,7 @@ class Session:
     """Committed tokens: the prompt, then the output."""
     max_length: int = field(init=False)
     """As many tokens as it may have."""
+    is_greedy: bool = field(init=False)
     num_computed: int = 0
     """Committed tokens that have passed through the target: their K/V and features exist."""
     num_in_state: int = 0
@@ -68,6 +69,7 @@ class Session:
     def __post_init__(self) -> None:
         self.tokens = [*self.request.prompt_ids, *self.request.forced_output_ids]
         self.max_length = len(self.request.prompt_ids) + self.request.stop.max_tokens
+        self.is_greedy = self.request.sampling.is_greedy
 
     @property
     def num_prompt(self) -> int:

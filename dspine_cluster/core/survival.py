@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -31,8 +31,8 @@ _CENTRES = tuple(
     (low + high) / 2 for low, high in zip((0.0, *CONFIDENCE_EDGES), (*CONFIDENCE_EDGES, 1.0), strict=True)
 )
 _REFRESH_BLOCKS = 64
-_FIRST_BLOCKS, _STALE_PASSES = 1024, 4
-"""After the first blocks rates are brought up to date only once in so many passes."""
+_FIRST_PASSES, _STALE_PASSES = 128, 4
+"""After the first passes with blocks rates are brought up to date only once in so many."""
 _FIRST_RATE = 0.7
 """What is expected of a position before any was verified."""
 
@@ -68,16 +68,16 @@ class SurvivalModel:
         self._accepted, self._trials = [0.0] * num_cells, [0.0] * num_cells
         self._bins = [*range(NUM_BINS)] * max_proposals  # by cell
         self._rates: list[float] | None = None
-        self._num_noted = 0
+        self._num_passes = 0  # with blocks
         self._is_stale = False
-        self._num_passes = 0  # since rates were brought up to date
+        self._age_passes = 0  # of rates
         self._notes_until_refresh = _REFRESH_BLOCKS
 
     @property
     def rates(self) -> Sequence[float]:
         """P(accept | all before accepted) by cell, until something is noted."""
         if self._rates is None:
-            self._is_stale, self._num_passes = False, 0
+            self._is_stale, self._age_passes = False, 0
             prior, pooled = self._settings.prior_trials, self._settings.pooled_trials
             by_bin = [
                 pooled * ((accepted + prior * centre) / (trials + prior))
@@ -95,12 +95,15 @@ class SurvivalModel:
         """The survival of every position of a block: the product of the rates up to it."""
         return list(accumulate(map(self.rates.__getitem__, cells), mul))
 
-    def note(self, blocks: Iterable[tuple[Sequence[int], int]]) -> None:
+    def note(self, blocks: Sequence[tuple[Sequence[int], int]]) -> None:
         """Learn from the verified blocks of a pass: the cells of the proposals of each up to the first rejected one and
         how many were accepted."""
         keep, bins = self._keep, self._bins
         bin_accepted, bin_trials = self._bin_accepted, self._bin_trials
         cell_accepted, cell_trials = self._accepted, self._trials
+        if blocks:
+            self._is_stale = True
+            self._num_passes += 1
         for cells, num_accepted in blocks:
             for position, cell in enumerate(cells):
                 index = bins[cell]
@@ -112,13 +115,11 @@ class SurvivalModel:
                 else:
                     bin_accepted[index] *= keep
                     cell_accepted[cell] *= keep
-            self._num_noted += 1
-            self._is_stale = True
             self._notes_until_refresh -= 1
             if self._notes_until_refresh == 0:
                 self._refresh_expected()
-        self._num_passes += 1
-        if self._is_stale and (self._num_passes >= _STALE_PASSES or self._num_noted < _FIRST_BLOCKS):
+        self._age_passes += 1
+        if self._is_stale and (self._age_passes >= _STALE_PASSES or self._num_passes <= _FIRST_PASSES):
             self._rates = None
 
     def _refresh_expected(self) -> None:

@@ -232,21 +232,23 @@ class VerifierLoop:
         return plan
 
     def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
+        uids = [session.uid for session in ready]
         num_proposals: list[int] = []
         cells: list[Sequence[int]] = []
-        missing: list[Session] = []
-        find = self._drafted.get
-        for session, num_useful in self._num_useful(ready):
-            block = find(session.uid)
-            count = 0 if block is None else min(len(block.tokens), num_useful)
-            num_proposals.append(count)
-            cells.append(() if block is None else block.cells)
-            if count == 0 and self._pacing.is_drafted(session):
-                missing.append(session)
-        self.drafters.count_fallbacks(missing)
+        drafted = map(self._drafted.get, uids)
+        for block, (_, num_useful) in zip(drafted, self._num_useful(ready), strict=True):
+            if block is None:
+                num_proposals.append(0)
+                cells.append(())
+                continue
+            count = len(block.tokens)
+            num_proposals.append(count if count < num_useful else num_useful)
+            cells.append(block.cells)
         counts = list(zip(ready, num_proposals, strict=True))
-        are_greedy = [session.request.sampling.is_greedy for session in ready]
-        blocks = Blocks([session.uid for session in ready], num_proposals, cells, are_greedy)
+        if 0 in num_proposals:
+            missing = [session for session, count in counts if count == 0]
+            self.drafters.count_fallbacks([x for x in missing if self._pacing.is_drafted(x)])
+        blocks = Blocks(uids, num_proposals, cells, [session.is_greedy for session in ready])
         return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
 
     def _num_useful(self, sessions: Sequence[Session]) -> Wanted:

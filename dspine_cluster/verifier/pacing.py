@@ -131,15 +131,18 @@ class Pacing:
         self._num_passes += 1
         self._idle = None
         policy, drafters = self._policy, self._drafters
-        moved = [*rounds, *joined]
-        chosen = frozenset(
-            policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0])
-        )
-        wanted = [(session, num_useful) for session, num_useful in moved if session.uid in chosen]
-        begun = self._arrange([session.uid for session, _ in wanted], {session.uid for session, _ in moved})
+        moved = [*rounds, *joined] if joined else rounds
+        uids = [session.uid for session, _ in moved]
+        chosen = policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0])
+        wanted, others = moved, []
+        if len(chosen) < len(moved):
+            chosen = frozenset(chosen)
+            wanted = [(session, num_useful) for session, num_useful in moved if session.uid in chosen]
+            others = [session for session, _ in moved if session.uid not in chosen]
+        begun = self._arrange([session.uid for session, _ in wanted] if others else uids, set(uids))
         if not policy.wants_drafts:
             return
-        drafters.hold_back([session for session, _ in moved if session.uid not in chosen])
+        drafters.hold_back(others)
         if not policy.drafts_newcomers:
             drafters.hold_back(prefilling)
             prefilling = ()
@@ -152,7 +155,7 @@ class Pacing:
             awaiting = drafters.awaiting
             if num_blocks and num_blocks == len(wanted) == sum([count for count, _ in awaiting]):
                 # If these are all that decode, none has its round before something comes or is late.
-                until_s = asked_at_s + min(deadline_s for _, deadline_s in awaiting)
+                until_s = asked_at_s + min([deadline_s for _, deadline_s in awaiting])
                 self._idle = _Idle(num_blocks, awaiting, until_s)
 
     def forget(self, sessions: Sequence[Session]) -> None:
