@@ -325,3 +325,32 @@ def test_costs_decide_about_halves_and_text_stays_the_same(
         was_on |= policy.has_halves
     assert was_on is has_halves
     assert [bench.harness.results[uid].token_ids for uid in range(len(requests))] == plain
+
+
+def test_the_policy_is_told_how_many_join_soon(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for eight of ten; a pass holds two or three of their prompts."""
+
+    class Watching(Scripted):
+        """Decodes all plainly, and counts who decodes and who joins."""
+
+        def __init__(self) -> None:
+            super().__init__(())
+            self.told: list[tuple[int, int]] = []
+            self._num_joining = 0
+
+        def note_joining(self, num_requests: int) -> None:
+            self._num_joining = num_requests
+
+        def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
+            self.told.append((len(uids), self._num_joining))
+            return ()
+
+    policy = Watching()
+    bench = Bench(target, monkeypatch, policy, draft_s=0.1)
+    for uid in range(10):
+        bench.submit(uid, num_prompt=90)
+    for _ in range(6):
+        bench.step()
+    assert all(num_decoding + num_joining == 8 for num_decoding, num_joining in policy.told)
+    assert policy.told[0][1] > 0, "the first pass does not hold all prompts"
+    assert policy.told[-1] == (8, 0)
