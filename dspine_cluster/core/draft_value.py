@@ -9,6 +9,8 @@ from math import ceil
 from dspine_cluster.core.pass_cost import CostCurve
 
 _NUM_BINS = 32
+_SCALE = _NUM_BINS * (1.0 - 1e-12)
+"""A survival of 1 belongs to the last bin."""
 
 
 class SurvivalHistogram:
@@ -23,11 +25,12 @@ class SurvivalHistogram:
         """Add a request whose blocks have survivals like one of `curves`, all as likely."""
         self.num_requests += 1
         weight = 1.0 / len(curves)
+        counts, sums = self._counts, self._sums
         for curve in curves:
             for survival in curve:
-                index = min(int(survival * _NUM_BINS), _NUM_BINS - 1)
-                self._counts[index] += weight
-                self._sums[index] += weight * survival
+                index = int(survival * _SCALE)
+                counts[index] += weight
+                sums[index] += weight * survival
 
     def rows(self) -> list[tuple[float, float]]:
         """(survival, number of proposals that have about it), the likeliest first."""
