@@ -50,7 +50,7 @@ def read_blocks(
 
 def read_cells(confidences: Float32Array) -> list[list[int]]:
     """As `core.survival.cells_of`, for each row of [num_rows, num_proposals]."""
-    cells = np.searchsorted(_EDGES, confidences, side="right")
+    cells = _EDGES.searchsorted(confidences, "right")
     cells += _first_cells(confidences.shape[1])
     as_lists: list[list[int]] = cells.tolist()
     return as_lists
@@ -59,6 +59,11 @@ def read_cells(confidences: Float32Array) -> list[list[int]]:
 @cache
 def _first_cells(num_proposals: int) -> Int64Array:
     return NUM_BINS * np.arange(num_proposals)
+
+
+@cache
+def _ones(length: int) -> Float32Array:
+    return np.ones(length, np.float32)
 
 
 def _check_ids(ids: Int32Array, vocab_size: int) -> None:
@@ -78,7 +83,7 @@ def _distributions(
     candidates = message.candidates.take(index, 0)
     _check_ids(candidates, vocab_size)
     shape = (tokens.size, probs.shape[-1])
-    ones = np.ones(shape[1], np.float32)  # products with it sum up much faster than short sums do
+    ones = _ones(shape[1])  # products with it sum up much faster than short sums do
     drawn = (probs * (candidates == tokens[..., None])).reshape(shape) @ ones  # [num_rows * num_proposals]
     mass = probs.reshape(shape) @ ones
     if mass.size and not (drawn.min() > 0.0 and mass.min() > _LEAST_MASS and mass.max() < _MOST_MASS):

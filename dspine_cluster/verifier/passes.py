@@ -48,7 +48,7 @@ class PassRunner:
             self._page_table,
             with_features=with_features,
         )  # [num_tokens, hidden_size]
-        block_rows = [block.num_rows for block in blocks]
+        block_rows = [len(block.proposals) + 1 for block in blocks]
         num_block_rows = sum(block_rows)
         completing = list(_completing_chunks(plan, num_block_rows))
         blocks += [
@@ -77,7 +77,7 @@ class PassRunner:
     ) -> UInt8Array:
         """Raw feature rows of positions start .. start + count - 1 of each session, one after the other: uint8
         `[num_rows, row_bytes]`."""
-        slots = np.array([self._state_slot(session) for session in sessions])
+        slots = np.array([self._state_slot(x) if x.has_new_pages else x.state_slot for x in sessions])
         return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
     def _blocks(
@@ -91,8 +91,7 @@ class PassRunner:
             rules, tokens = by_uid[session.uid].rules, session.tokens
             if length:
                 source = drafted[session.uid]
-                proposals = source.tokens[:length]
-                block = Block(rules, tokens, proposals, source.candidates, source.probs)
+                block = Block(rules, tokens, source.tokens[:length], source.candidates, source.probs)
                 # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend
                 # on what the proposals are.
                 if rules.grammar is not None:
