@@ -73,20 +73,30 @@ class Block(Struct):
         """Output position that the first row predicts."""
         return len(self.token_ids) - self.rules.num_prompt_tokens
 
-    def draft_distributions(self) -> tuple[Tensor, Tensor]:
-        """Candidates int64 and q float32 of each row, `[num_rows, K]`; the last row has none unless a rejection there
-        is certain."""
-        num_proposals = len(self.proposals)
+    def _write_distributions(self, candidates: npt.NDArray[np.int64], probs: npt.NDArray[np.float32]) -> None:
+        """Into the first rows of zeros `[num_rows or more, K or more]`."""
+        num_drafted = len(self.proposals)
         if self.draft_candidates is None or self.draft_probs is None:
             # The target has no mass where a certain proposal is illegal: nothing is to be taken off it.
-            candidates = torch.tensor(self.proposals, dtype=torch.int64)[:, None]
-            probs = torch.ones(num_proposals, 1)
-        else:
-            num_drafted = num_proposals + self.is_cut
-            candidates = torch.as_tensor(self.draft_candidates[:num_drafted]).long()
-            probs = torch.as_tensor(self.draft_probs[:num_drafted])
-        padding = (0, 0, 0, self.num_rows - len(candidates))
-        return F.pad(candidates, padding), F.pad(probs, padding)
+            candidates[:num_drafted, 0], probs[:num_drafted, 0] = self.proposals, 1.0
+            return
+        num_drafted += self.is_cut
+        width = self.draft_probs.shape[1]
+        candidates[:num_drafted, :width] = self.draft_candidates[:num_drafted]
+        probs[:num_drafted, :width] = self.draft_probs[:num_drafted]
+
+
+def draft_distributions(blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
+    """q of every row of the blocks, end to end: candidates int64 and probs float32 `[num_rows, K]`. The last row of a
+    block has none unless a rejection there is certain."""
+    width = max([1 if block.draft_probs is None else block.draft_probs.shape[1] for block in blocks])
+    shape = (sum([block.num_rows for block in blocks]), width)
+    candidates, probs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    start = 0
+    for block in blocks:
+        block._write_distributions(candidates[start:], probs[start:])
+        start += block.num_rows
+    return torch.from_numpy(candidates), torch.from_numpy(probs)
 
 
 class Verdict(Struct):

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dspine_cluster.core.acceptance import count_matching
-from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.blocks import Block, Verdict, draft_distributions
 from dspine_cluster.models.noise import gumbel
 from dspine_kernels import acceptance
 from dspine_kernels.acceptance import BlockRows
@@ -47,7 +46,7 @@ def choose_unseeded(probs: Tensor, blocks: Sequence[Block], generator: torch.Gen
     """
     # One number a row: those of the proposals, then the one that the block's last token is sampled with.
     uniforms = torch.rand(len(probs), generator=generator, device=generator.device, dtype=torch.float64)
-    candidates, draft_probs = _draft_rows(blocks)
+    candidates, draft_probs = draft_distributions(blocks)
     accepted = acceptance.accept_sampled(
         probs,
         _block_rows(blocks, probs.device),
@@ -70,15 +69,6 @@ def _block_rows(blocks: Sequence[Block], device: torch.device) -> BlockRows:
         proposals=torch.tensor(compared, device=device),
         max_rows=max(num_rows),
     )
-
-
-def _draft_rows(blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
-    """q of every row, see `Block.draft_distributions`: candidates int64 and probs float32 `[num_rows, K]`."""
-    pairs = [block.draft_distributions() for block in blocks]
-    top_k = max(candidates.shape[1] for candidates, _ in pairs)
-    padded = ((F.pad(t, (0, top_k - t.shape[1])) for t in pair) for pair in pairs)
-    candidates, probs = (torch.cat(rows) for rows in zip(*padded, strict=True))
-    return candidates, probs
 
 
 def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> Tensor:

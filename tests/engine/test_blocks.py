@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.blocks import Block, draft_distributions
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.types import SamplingParams, StopConditions
 
@@ -30,7 +30,7 @@ def test_only_the_verified_part_of_a_draft_is_read() -> None:
     probs = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
     block = Block(_rules(0), [], [2, 3], candidates, probs)
     assert block.num_rows == 3
-    assert [rows.tolist() for rows in block.draft_distributions()] == [
+    assert [rows.tolist() for rows in draft_distributions([block])] == [
         [[1, 2], [3, 4], [0, 0]],
         [[0.5, 0.5], [0.25, 0.75], [0.0, 0.0]],
     ]
@@ -40,12 +40,12 @@ def test_the_last_row_has_the_distribution_of_a_proposal_that_was_cut_off() -> N
     candidates = torch.tensor([[1, 2], [3, 4], [5, 6]])
     probs = torch.tensor([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]])
     block = Block(_rules(0), [], [2], candidates, probs, is_cut=True)
-    assert [rows.tolist() for rows in block.draft_distributions()] == [
+    assert [rows.tolist() for rows in draft_distributions([block])] == [
         [[1, 2], [3, 4]],
         [[0.5, 0.5], [0.25, 0.75]],
     ]
 
 
 def test_proposals_without_a_distribution_are_certain() -> None:
-    distributions = Block(_rules(0), [], [4, 2]).draft_distributions()
+    distributions = draft_distributions([Block(_rules(0), [], [4, 2])])
     assert [rows.tolist() for rows in distributions] == [[[4], [2], [0]], [[1.0], [1.0], [0.0]]]

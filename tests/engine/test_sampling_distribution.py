@@ -15,7 +15,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.blocks import Block, Verdict, draft_distributions
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import verify
 from dspine_cluster.types import SamplingParams, StopConditions
@@ -233,7 +233,7 @@ def _resampling_from_p() -> Decide:
             committed: list[int] = []
             for index, proposal in enumerate(block.proposals):
                 probs = _exact(block.sampling, _context((*block.token_ids, *committed)))
-                if rng.random() * float(block.draft_distributions()[1][index, proposal]) >= probs[proposal]:
+                if rng.random() * float(draft_distributions([block])[1][index, proposal]) >= probs[proposal]:
                     break
                 committed.append(proposal)
             probs = _exact(block.sampling, _context((*block.token_ids, *committed)))
@@ -266,7 +266,7 @@ def _cutting_unlikely_proposals() -> Decide:
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
         cut = []
         for block in blocks:
-            pairs = zip(block.draft_distributions()[1][:-1], block.proposals, strict=True)
+            pairs = zip(draft_distributions([block])[1][:-1], block.proposals, strict=True)
             likely = [bool(row[proposal] >= 0.4) for row, proposal in pairs]
             cut.append(structs.replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
         return right(_logits(cut), cut)
