@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
 from tests.k8s.structural_schema import validate
 
@@ -106,3 +108,10 @@ def test_every_selector_of_the_project_finds_pods(objects: list[Service], ray_se
     assert len(selectors) == 5
     for selector in selectors:
         assert any(selector.items() <= of_pod.items() for of_pod in labels), selector
+
+
+def test_the_upgrade_strategy_that_the_readme_shows_is_one(ray_service: Service) -> None:
+    readme = (Path(__file__).parents[2] / "k8s" / "README.md").read_text()
+    [shown] = re.findall(r"^ +```yaml\n(.+?)^ +```", readme, re.DOTALL | re.MULTILINE)
+    validate(ray_service | {"spec": ray_service["spec"] | yaml.safe_load(shown)}, SCHEMA)
+    assert yaml.safe_load(shown).keys() == {"upgradeStrategy"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,10 @@ from dspine_cluster.errors import CheckpointError, ConfigError, EngineStoppedErr
 from dspine_cluster.local_pair import local_pair
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
-from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from dspine_cluster.types import GenerateRequest, OutputGrammar, SamplingParams, StopConditions
 from dspine_cluster.verifier.load import load_verifier
 from dspine_cluster.verifier.service import VerifierService
+from tests.engine.grammar_cases import regex, structural_tag
 
 MINIATURE = ModelSource("miniature")
 # Pages for three of the requests below: some are preempted.
@@ -78,6 +80,35 @@ def test_two_ranks_give_the_tokens_of_one(
     assert stats["cached_prompt_tokens_total"] > 0
 
 
+def test_beside_requests_that_leave_and_one_with_a_grammar_two_ranks_give_the_tokens_of_one(
+    split: VerifierService, expected: dict[SamplingParams, list[list[int]]]
+) -> None:
+    sampling = SamplingParams(temperature=1, seed=5)
+
+    async def leave(request: GenerateRequest) -> None:
+        async for output in split.generate(request):
+            if output.token_ids:
+                return
+
+    async def written(request: GenerateRequest) -> str:
+        return "".join([output.text async for output in split.generate(request)])
+
+    async def all_at_once() -> tuple[list[list[int]], str]:
+        leaving = [
+            replace(request, request_id=f"leaves {request.request_id}") for request in requests(sampling)
+        ]
+        grammar = OutputGrammar(structural_tag(regex("[a-z]{4}-[0-9]{3}")), "response_format")
+        bound = replace(leaving[0], request_id="bound", grammar=grammar)
+        gone = asyncio.gather(*map(leave, leaving))
+        texts, text = await asyncio.gather(generate(split, requests(sampling)), written(bound))
+        await gone
+        return texts, text
+
+    texts, text = asyncio.run(all_at_once())
+    assert texts == expected[sampling]
+    assert re.fullmatch("[a-z]{4}-[0-9]{3}", text)
+
+
 def followers() -> set[psutil.Process]:
     return {child for child in psutil.Process().children() if "ranks.follower" in str(child.cmdline())}
 
@@ -103,6 +134,27 @@ def test_a_lost_rank_fails_requests_and_the_health_check_and_leaves_no_process()
         asyncio.run(generate(service, requests(SamplingParams(temperature=0))))
     service.stop()
     assert not follower.is_running()
+
+
+def test_a_rank_that_is_lost_in_the_middle_of_passes_ends_every_request() -> None:
+    others = followers()
+    service = VerifierService(SPLIT, load_verifier(replace(SPLIT, drafter=ModelSource("none"))))
+    service.start()
+    (follower,) = followers() - others
+
+    async def outlive(request: GenerateRequest) -> None:
+        async for output in service.generate(request):
+            if output.token_ids and follower.is_running():
+                follower.kill()
+
+    async def all_at_once() -> list[BaseException | None]:
+        return await asyncio.gather(
+            *map(outlive, requests(SamplingParams(temperature=0))), return_exceptions=True
+        )
+
+    ends = asyncio.run(all_at_once())
+    service.stop()
+    assert {type(end) for end in ends} == {EngineStoppedError}
 
 
 def test_what_keeps_a_rank_from_loading_is_told(tmp_path: Path) -> None:
