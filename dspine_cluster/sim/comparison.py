@@ -27,7 +27,10 @@ MAX_DIFFERENCE = 0.05
 """Of what fluid runs tell, from what single rounds do."""
 CLAIRVOYANT = "clairvoyant"
 """The policy that knows who comes: no rival, but a bound."""
-_CLAIRVOYANT_CHOICES = {"utilisation": (0.75, 0.65, 0.7, 0.8, 0.85), "drafters_per_verifier": (0.15,)}
+_CLAIRVOYANT_CHOICES = {
+    "utilisation": (0.75, 0.65, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
+    "drafters_per_verifier": (0.15,),
+}
 Values = dict[str, float]
 Make = Callable[[Values, int], ScalingPolicy]
 """(parameters, seed)"""
