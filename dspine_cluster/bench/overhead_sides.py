@@ -57,6 +57,14 @@ class _DraftsForAll(DynamicVerifyLength):
     """Decides as it always does, and whatever it decides drafts for all at once: so all rounds are alike."""
 
     @property
+    def drafts_newcomers(self) -> bool:
+        return True
+
+    @property
+    def wants_features(self) -> bool:
+        return True
+
+    @property
     def has_halves(self) -> bool:
         return False
 

@@ -172,6 +172,14 @@ def test_sampled_text_has_the_target_s_distribution(target: TargetModel, case: s
 class DraftsForAll(DynamicVerifyLength):
     """Whatever it decides about whom to draft for: what is looked at here is how much it verifies."""
 
+    @property
+    def drafts_newcomers(self) -> bool:
+        return True
+
+    @property
+    def wants_features(self) -> bool:
+        return True
+
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
         super().choose_drafts(uids)
         return uids
