@@ -156,7 +156,7 @@ class VerifierLoop:
         self.drafters.receive()
         plan = self._plan()
         if plan.is_empty:
-            self._update_gauges()
+            self.streams.write_gauges(self.metrics)
             wait_s = self._pacing.wait_s()
             if wait_s == inf:
                 self._busy_since_s = None
@@ -182,7 +182,7 @@ class VerifierLoop:
         if not with_features:
             self.drafters.hold_back([x.session for x in plan.blocks] + [x.session for x in plan.chunks])
         self._ask_for_drafts(plan)
-        self._update_gauges()
+        self.streams.write_gauges(self.metrics)
         self._passes.logprobs.attach(committed)
         self._deliver(committed)
         if plan.blocks:
@@ -289,13 +289,3 @@ class VerifierLoop:
             average = self.drafters.plain_step_s or taken_s
             self.drafters.plain_step_s = average + _AVERAGE_WEIGHT * (taken_s - average)
         self._load_meter.note_pass(sum(chunk.num_tokens for chunk in plan.chunks), taken_s)
-
-    def _update_gauges(self) -> None:
-        index = self.streams.prefix_cache.index
-        self.metrics.running_requests = len(self.streams.running)
-        self.metrics.waiting_requests = len(self.streams.waiting)
-        self.metrics.page_usage_ratio = 1.0 - index.num_available / index.pool.num_pages
-        self.metrics.cached_pages = index.num_cached_pages
-        self.metrics.checkpoints = index.num_checkpoints
-        self.metrics.evicted_pages_total = index.num_evicted_pages
-        self.metrics.evicted_checkpoints_total = index.num_evicted_checkpoints

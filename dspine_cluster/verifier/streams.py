@@ -11,6 +11,7 @@ from dspine_cluster.core.prefix_cache import PrefixCache
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.pools import StatePool
+from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.verifier.detokenizer import Detokenizer
 
@@ -117,6 +118,17 @@ class Streams:
         else:
             self._vacate(session, keep_state=keep_state)
         return session
+
+    def write_gauges(self, metrics: VerifierMetrics) -> None:
+        """Tell how many requests there are and what is held."""
+        index = self.prefix_cache.index
+        metrics.running_requests = len(self.running)
+        metrics.waiting_requests = len(self.waiting)
+        metrics.page_usage_ratio = 1.0 - index.num_available / index.pool.num_pages
+        metrics.cached_pages = index.num_cached_pages
+        metrics.checkpoints = index.num_checkpoints
+        metrics.evicted_pages_total = index.num_evicted_pages
+        metrics.evicted_checkpoints_total = index.num_evicted_checkpoints
 
     def check_integrity(self) -> None:
         """Assert that pages and slots in use are exactly those of running sessions, beside cached pages."""
