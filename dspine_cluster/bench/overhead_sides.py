@@ -53,7 +53,7 @@ _MAX_PASSES = 200
 _TOP_FUNCTIONS = 45
 
 
-class _DraftsForAll(DynamicVerifyLength):
+class DraftsForAll(DynamicVerifyLength):
     """Decides as it always does, and whatever it decides drafts for all at once: so all rounds are alike."""
 
     @property
@@ -117,7 +117,7 @@ class VerifierBench:
             TokenBytes(load_tokenizer(locate_model(VerifierConfig().target))),
             engine_config=config,
             drafting_config=DraftingConfig(late_factor=1e6, first_deadline_s=60.0),
-            policy=_DraftsForAll(Random(0), buckets=engine.token_sizes),
+            policy=DraftsForAll(Random(0), buckets=engine.token_sizes),
             block_size=DRAFTER_CONFIG.block_size,
             mask_token_id=DRAFTER_CONFIG.mask_token_id,
             deliver=self._deliver,

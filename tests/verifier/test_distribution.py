@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
+from dspine_cluster.bench.overhead_sides import DraftsForAll
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.target import TargetModel
@@ -167,22 +167,6 @@ def test_sampled_text_has_the_target_s_distribution(target: TargetModel, case: s
     metrics = harness.loop.metrics
     assert 0.05 < metrics.accepted_tokens_total / metrics.verified_tokens_total < 0.9
     assert p_value(counts, exact) > 0.001
-
-
-class DraftsForAll(DynamicVerifyLength):
-    """Whatever it decides about whom to draft for: what is looked at here is how much it verifies."""
-
-    @property
-    def drafts_newcomers(self) -> bool:
-        return True
-
-    @property
-    def wants_features(self) -> bool:
-        return True
-
-    def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
-        super().choose_drafts(uids)
-        return uids
 
 
 @pytest.mark.parametrize("tells_drawn", [False, True])
