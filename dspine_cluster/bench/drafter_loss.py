@@ -18,7 +18,7 @@ from dspine_cluster.transport.socket import connect, parse_endpoint
 from dspine_cluster.transport.waiter import Waiter
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
 from dspine_cluster.verifier.committed import Committed
-from dspine_cluster.verifier.load import load_verifier, policy_for
+from dspine_cluster.verifier.loading import load_verifier, policy_for
 from dspine_cluster.verifier.loop import VerifierLoop
 
 

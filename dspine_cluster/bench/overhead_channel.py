@@ -133,9 +133,13 @@ def null_hello(role: str) -> Hello:
 @contextmanager
 def _local_drafter() -> Iterator[Channel]:
     verifier, drafter = pair(null_hello("verifier"), null_hello("drafter"))
-    threading.Thread(target=_answer, args=(drafter,), daemon=True).start()
-    yield verifier
-    verifier.close()
+    answering = threading.Thread(target=_answer, args=(drafter,), daemon=True)
+    answering.start()
+    try:
+        yield verifier
+    finally:
+        verifier.close()
+        answering.join()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dspine_cluster.core.autoscaling_stats import DrafterStats
 from dspine_cluster.core.busy_meter import BusyMeter
 from dspine_cluster.core.cache_lifetime import CacheLifetime
 from dspine_cluster.core.cluster_records import DrafterNews, ReplicaLoad, ReplicaReport, coarse
-from dspine_cluster.drafter.load import load_drafter_replica
+from dspine_cluster.drafter.loading import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine.draft_pool import DraftPool

@@ -23,7 +23,7 @@ class Waiter:
         self._wake_receiver, self._wake_sender = os.pipe()
         for file in (self._wake_receiver, self._wake_sender):
             os.set_blocking(file, False)
-            weakref.finalize(self, os.close, file).atexit = False  # threads that wait at exit still poll them
+            weakref.finalize(self, os.close, file)
         self._poller = select.poll()
         self._poller.register(self._wake_receiver, select.POLLIN)
 

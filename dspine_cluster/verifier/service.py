@@ -25,8 +25,8 @@ from dspine_cluster.verifier.capacity_report import CapacityReport
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.connector import DrafterConnector
 from dspine_cluster.verifier.grammars import Grammars
-from dspine_cluster.verifier.load import LoadedVerifier, load_verifier, policy_for
 from dspine_cluster.verifier.load_report import LoadReport
+from dspine_cluster.verifier.loading import LoadedVerifier, load_verifier, policy_for
 from dspine_cluster.verifier.loop import VerifierLoop
 from dspine_cluster.verifier.news_report import NewsReport
 from dspine_cluster.verifier.sinks import Sink

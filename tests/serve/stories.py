@@ -16,7 +16,7 @@ from dspine_cluster.models.noise import gumbel
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.sources import locate_model
 from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
-from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
+from dspine_cluster.verifier.loading import LoadedVerifier, load_verifier
 from dspine_cluster.verifier.service import VerifierService
 
 MAX_TOKENS = 192

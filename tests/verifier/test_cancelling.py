@@ -21,7 +21,7 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.drafter import Drafter
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import GenerateRequest
-from dspine_cluster.verifier.load import LoadedVerifier
+from dspine_cluster.verifier.loading import LoadedVerifier
 from dspine_cluster.verifier.service import VerifierService
 from tests.verifier.harness import (
     LoopHarness,

@@ -13,12 +13,12 @@ from dspine_cluster.api.chat_schema import ChatMessage
 from dspine_cluster.api.prompting.chat_template import ChatTokenizer
 from dspine_cluster.config import DrafterServiceConfig, EngineConfig, VerifierConfig
 from dspine_cluster.core.verify_length import FixedVerifyLength
-from dspine_cluster.drafter.load import load_drafter_replica
+from dspine_cluster.drafter.loading import load_drafter_replica
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.drafter import Drafter
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.types import GenerateRequest
-from dspine_cluster.verifier.load import load_verifier
+from dspine_cluster.verifier.loading import load_verifier
 from tests.verifier.conversations import num_common
 from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import LoopHarness, Result, make_request

@@ -16,7 +16,7 @@ from dspine_cluster.config import (
     VerifierConfig,
 )
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
-from dspine_cluster.drafter.load import load_drafter_replica
+from dspine_cluster.drafter.loading import load_drafter_replica
 from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.models.folder import load_tokenizer
@@ -25,7 +25,7 @@ from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import Draft, Features, Message
 from dspine_cluster.types import GenerateRequest, SamplingParams
 from dspine_cluster.verifier.attachments import Fallback
-from dspine_cluster.verifier.load import load_verifier
+from dspine_cluster.verifier.loading import load_verifier
 from tests.verifier.decisive import is_decisive
 from tests.verifier.harness import (
     MASK,

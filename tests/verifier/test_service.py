@@ -30,7 +30,7 @@ from dspine_cluster.observability.series import parse_series
 from dspine_cluster.transport.messages import PROTOCOL_VERSION
 from dspine_cluster.transport.socket import Listener, parse_endpoint
 from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, SamplingParams, StopConditions
-from dspine_cluster.verifier.load import LoadedVerifier, load_verifier
+from dspine_cluster.verifier.loading import LoadedVerifier, load_verifier
 from dspine_cluster.verifier.service import VerifierService
 
 SECRET = "0123456789abcdef"

@@ -22,7 +22,7 @@ from dspine_cluster.local_pair import local_pair
 from dspine_cluster.models.folder import load_tokenizer
 from dspine_cluster.sources import locate_model
 from dspine_cluster.types import GenerateRequest, OutputGrammar, SamplingParams, StopConditions
-from dspine_cluster.verifier.load import load_verifier
+from dspine_cluster.verifier.loading import load_verifier
 from dspine_cluster.verifier.service import VerifierService
 from tests.engine.grammar_cases import regex, structural_tag
 

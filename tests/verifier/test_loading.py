@@ -12,7 +12,7 @@ from dspine_cluster.core.verify_length import FixedVerifyLength
 from dspine_cluster.errors import CheckpointError, ConfigError, MismatchError
 from dspine_cluster.models.fit import check_fit
 from dspine_cluster.models.folder import load_tokenizer
-from dspine_cluster.verifier.load import load_verifier, policy_for
+from dspine_cluster.verifier.loading import load_verifier, policy_for
 from tests.test_check import PAIR_27B
 
 SMALL = EngineConfig(max_model_len_tokens=64, pool_tokens=128, max_running_requests=1)
