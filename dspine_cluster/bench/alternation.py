@@ -19,49 +19,54 @@ class TurnClock:
     or whenever it wakes, and goes on later as if no time had passed."""
 
     def __init__(self) -> None:
-        self._may_run = threading.Event()
-        self._stands = threading.Event()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._may_run = True
         self._run_s = 0.0  # up to `_since_s`
-        self._since_s: float | None = None  # when it last began to run; None while it stands still
-        self.go()
+        self._since_s: float | None = time.perf_counter()
+        """When it last began to run; None while it stands still."""
 
     def __call__(self) -> float:
         """Seconds that it has run, for the loop: it stands here until it may go on."""
-        while not self._may_run.is_set():
-            self._stop()
-            self._may_run.wait()
+        if not self._may_run:
+            with self._changed:
+                while not self._may_run:
+                    self._stop()
+                    self._changed.wait()
         return self.seconds()
 
     def seconds(self) -> float:
         """The same, for anybody: this does not wait."""
-        with self._lock:
+        with self._changed:
             return self._run_s + (0.0 if self._since_s is None else time.perf_counter() - self._since_s)
 
     def go(self) -> None:
         """Let the loop run; harmless when it does."""
-        with self._lock:
+        with self._changed:
             if self._since_s is None:
                 self._since_s = time.perf_counter()
-            self._stands.clear()
-            self._may_run.set()
+            self._may_run = True
+            self._changed.notify_all()
 
     def hold(self) -> None:
         """Let a loop that has nothing to do begin nothing."""
-        self._may_run.clear()
-        self._stop()
+        with self._changed:
+            self._may_run = False
+            self._stop()
 
     async def stand(self) -> None:
-        """Have the loop stand still; returns once it does."""
-        self._may_run.clear()
-        await asyncio.to_thread(self._stands.wait)
+        """Have the loop stand still; returns once it does, or may run again."""
+        self._may_run = False
+        await asyncio.to_thread(self._wait_until_it_stands)
+
+    def _wait_until_it_stands(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._since_s is None or self._may_run)
 
     def _stop(self) -> None:
-        with self._lock:
-            if self._since_s is not None and not self._may_run.is_set():
-                self._run_s += time.perf_counter() - self._since_s
-                self._since_s = None
-                self._stands.set()
+        if self._since_s is not None and not self._may_run:
+            self._run_s += time.perf_counter() - self._since_s
+            self._since_s = None
+            self._changed.notify_all()
 
 
 async def take_turns(

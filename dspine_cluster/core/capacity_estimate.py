@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dspine_cluster.core.draft_or_plain import DraftSeconds, PassCurve
 from dspine_cluster.core.draft_value import Gap, SurvivalHistogram, best_rate
-from dspine_cluster.core.pass_cost import CostCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class CapacityEstimate:
 def rates_of(
     sizes: Sequence[int],
     promises: Sequence[Sequence[Sequence[float]]],
-    curve_of: Callable[[int], CostCurve],
-    draft_s_of: Callable[[int], float],
+    curve_of: PassCurve,
+    draft_s_of: DraftSeconds,
 ) -> tuple[Rates, ...]:
     """Rates in lockstep, as much verified as pays.
 
     Args:
         sizes: numbers of requests in a batch.
         promises: of each present request, the survivals of blocks that are all as likely.
-        curve_of: the cost of a pass of that many requests.
+        curve_of: the cost of a pass of that many requests, with features or without.
         draft_s_of: the time of a batch of that many drafts; 0 while none has come.
     """
     histogram = SurvivalHistogram()
@@ -47,11 +47,11 @@ def rates_of(
     rows = histogram.rows()
     rates = []
     for size in sizes:
-        curve, draft_s = curve_of(size), draft_s_of(size)
+        draft_s = draft_s_of(size)
         drafted = None
         if rows and draft_s > 0.0:
             scale = size / histogram.num_requests
             scaled = [(survival, count * scale) for survival, count in rows]
-            drafted = best_rate(scaled, size, curve, Gap(0.0, draft_s))
-        rates.append(Rates(size / curve.seconds(size), drafted))
+            drafted = best_rate(scaled, size, curve_of(size, True), Gap(0.0, draft_s))
+        rates.append(Rates(size / curve_of(size, False).seconds(size), drafted))
     return tuple(rates)

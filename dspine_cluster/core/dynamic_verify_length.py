@@ -104,6 +104,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             choice.decide(self._curve, self._added_s)
         self._arrange()
         if not uids:
+            self._features.note_prompts(drafts_newcomers=choice.drafts_newcomers)
             return ()
         is_plain_trial = self._plain_trials.is_next(
             self._exploration,

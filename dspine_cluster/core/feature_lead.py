@@ -43,6 +43,11 @@ class FeatureLead:
             self._num_left = self._lead_passes
         return (drafting or on_trial) and self._num_left == 0
 
+    def note_prompts(self, *, drafts_newcomers: bool) -> None:
+        """Nobody decodes, but prompts may be computed. Their features are more than passes of a request would give."""
+        if drafts_newcomers:
+            self.is_on, self._num_left = True, 0
+
     def end_pass(self) -> None:
         """Requests have decoded."""
         if self.is_on:

@@ -75,7 +75,7 @@ class SurvivalModel:
 
     @property
     def rates(self) -> Sequence[float]:
-        """P(accept | all before accepted) by cell, until something is noted."""
+        """P(accept | all before accepted) by cell; what is noted shows within a few passes."""
         if self._rates is None:
             self._is_stale, self._age_passes = False, 0
             prior, pooled = self._settings.prior_trials, self._settings.pooled_trials

@@ -84,7 +84,7 @@ class Client:
         return self._last_rows
 
     def check(self, message: Message) -> None:
-        """Check what depends on the model and on what is open; shapes and ranges the message has checked itself.
+        """Check what depends on the model and on what is open; shapes and ranges are checked as it is decoded.
 
         Raises:
             ChannelError: the message breaks the protocol.

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
-from msgspec.structs import replace
 from torch import Tensor
 
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.types import SamplingParams
 
 
-class Block(Struct):
+@dataclass(slots=True)
+class Block:
     """One request's block of a round: its proposals, or none to decode plainly or to end a prefill.
 
     Row j of its `num_rows` rows of logits predicts the token after `token_ids + proposals[:j]`.
@@ -99,7 +99,8 @@ def draft_distributions(blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(candidates), torch.from_numpy(probs)
 
 
-class Verdict(Struct):
+@dataclass(slots=True)
+class Verdict:
     """What a block commits: its first `num_accepted` tokens are proposals, the last is the bonus token."""
 
     token_ids: tuple[int, ...]

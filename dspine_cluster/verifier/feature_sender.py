@@ -186,8 +186,9 @@ class FeatureSender:
             for attachment, start, end in zip(attachments, starts, ends, strict=True):
                 attachment.sent.add(start, end)
         else:
-            for attachment in attachments:
+            for attachment, start, end in zip(attachments, starts, ends, strict=True):
                 attachment.unsettle()
+                attachment.tail = start, end
 
     def _tail(self, attachment: Attachment) -> tuple[int, int]:
         """The positions, start and end, that a draft at the anchor needs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 
 from dspine_cluster.core.batch_planner import BatchPlan
 from dspine_cluster.core.fair_queue import FairQueue
@@ -70,8 +71,10 @@ class Streams:
 
     @property
     def num_joining(self) -> int:
-        """Requests that will decode soon: their prompts are computed, or wait for that and have room."""
-        return len(self.running) - len(self.decoding) + min(len(self.waiting), self.num_free_slots)
+        """Requests that have not decoded and will soon: their prompts are computed, or wait for that and have room."""
+        admitted = islice(self.waiting, self.num_free_slots)
+        prefilling = [session for session in self.running if session.phase is Phase.PREFILL]
+        return sum([session.round == 0 for session in [*prefilling, *admitted]])
 
     @property
     def queued_tokens(self) -> int:

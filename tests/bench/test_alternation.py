@@ -92,3 +92,27 @@ def test_a_failure_is_passed_on_and_leaves_no_clock_standing() -> None:
         alternate(first, second)
     assert first.clock() >= 0.0
     assert second.clock() >= 0.0
+
+
+def test_an_interruption_waits_for_no_loop_to_stand_still() -> None:
+    """These loops never ask for the time."""
+
+    class Watched(TurnClock):
+        def __init__(self, is_asked: asyncio.Event) -> None:
+            super().__init__()
+            self._is_asked = is_asked
+
+        async def stand(self) -> None:
+            self._is_asked.set()
+            await super().stand()
+
+    async def interrupted() -> None:
+        is_asked, never = asyncio.Event(), asyncio.Event()
+        first, second = ((Watched(is_asked), never.wait()) for _ in range(2))
+        turns = asyncio.ensure_future(take_turns(first, second, 0.0))
+        await is_asked.wait()
+        turns.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turns
+
+    asyncio.run(interrupted())

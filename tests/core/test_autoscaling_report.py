@@ -51,10 +51,11 @@ def test_half_of_the_figures_are_none(missing: str) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "value"),
-    sorted(
-        set(product(encode_verifier(VERIFIER), (nan, inf, -inf, -1.0, 1e13)))
-        - {("dspine_speculation_gain", inf)}
-    ),
+    [
+        (name, value)
+        for name, value in product(encode_verifier(VERIFIER), (nan, inf, -inf, -1.0, 1e13))
+        if (name, value) != ("dspine_speculation_gain", inf)
+    ],
 )
 def test_figures_with_one_that_cannot_be_are_none(broken: str, value: float) -> None:
     assert decode_verifier("v", encode_verifier(VERIFIER) | {broken: value}, 0.0) is None

@@ -20,17 +20,24 @@ def survivals(rate: float) -> list[float]:
 
 
 def test_plain_rates_are_those_of_the_costs() -> None:
-    assert [rates.plain for rates in rates_of((1, 64), [], lambda _: FLAT, lambda _: 0.0)] == [50.0, 3200.0]
+    assert [rates.plain for rates in rates_of((1, 64), [], lambda *_: FLAT, lambda _: 0.0)] == [50.0, 3200.0]
+
+
+def test_plain_rates_are_those_of_passes_without_features() -> None:
+    dear = CostCurve((0,), (0.03,), (0.0,), 0.0, ())
+    [rates] = rates_of((1,), [[survivals(0.0)]], lambda _, has: dear if has else FLAT, lambda _: 0.01)
+    assert rates.plain == 50.0
+    assert rates.drafted == pytest.approx(25.0)
 
 
 def test_nothing_is_said_of_drafts_before_one_has_come() -> None:
     assert all(
-        rates.drafted is None for rates in rates_of(SIZES, [[survivals(0.8)]], lambda _: FLAT, lambda _: 0.0)
+        rates.drafted is None for rates in rates_of(SIZES, [[survivals(0.8)]], lambda *_: FLAT, lambda _: 0.0)
     )
 
 
 def test_a_small_batch_commits_its_whole_acceptance_length() -> None:
-    [rates] = rates_of((1,), [[survivals(0.8)]], lambda _: FLAT, lambda _: 0.005)
+    [rates] = rates_of((1,), [[survivals(0.8)]], lambda *_: FLAT, lambda _: 0.005)
     assert rates.drafted == pytest.approx((1 + sum(survivals(0.8))) / 0.025)
 
 
@@ -38,7 +45,7 @@ def test_lower_acceptance_gives_less_wherever_drafts_are_verified() -> None:
     high, low = (
         [
             rates.drafted or 0.0
-            for rates in rates_of(SIZES[:3], [[survivals(rate)]], lambda _: FLAT, lambda _: 0.005)
+            for rates in rates_of(SIZES[:3], [[survivals(rate)]], lambda *_: FLAT, lambda _: 0.005)
         ]
         for rate in (0.85, 0.5)
     )
@@ -47,7 +54,7 @@ def test_lower_acceptance_gives_less_wherever_drafts_are_verified() -> None:
 
 def test_a_batch_of_two_kinds_gives_the_mean_of_both() -> None:
     def drafted(*promises: float) -> float:
-        found = rates_of((2,), [[survivals(p)] for p in promises], lambda _: FLAT, lambda _: 0.005)
+        found = rates_of((2,), [[survivals(p)] for p in promises], lambda *_: FLAT, lambda _: 0.005)
         return found[0].drafted or 0.0
 
     assert drafted(0.8, 0.4) == pytest.approx((drafted(0.8, 0.8) + drafted(0.4, 0.4)) / 2, rel=0.05)

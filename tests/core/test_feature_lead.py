@@ -105,3 +105,13 @@ def test_plain_decoding_alone_computes_no_features_before_long(
     play(lead, passes, is_near=is_near)
     play(lead, "-" * (linger_passes + 1), is_near=is_near)
     assert not lead.is_on
+
+
+def test_prompts_of_newcomers_that_will_be_drafted_for_give_drafters_their_features() -> None:
+    lead = FeatureLead(lead_passes=3, linger_passes=2)
+    play(lead, "----")
+    lead.note_prompts(drafts_newcomers=False)
+    assert not lead.is_on
+    lead.note_prompts(drafts_newcomers=True)
+    assert lead.is_on
+    assert play(lead, "d") == [True]

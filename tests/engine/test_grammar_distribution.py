@@ -6,11 +6,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 
 from dspine_cluster.engine.blocks import Block

@@ -12,7 +12,6 @@ from functools import cache
 
 import pytest
 import torch
-from msgspec import structs
 from torch import Tensor
 
 from dspine_cluster.engine.blocks import Block, Verdict, draft_distributions
@@ -249,7 +248,7 @@ def _accepting_everything() -> Decide:
     right = _right()
 
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
-        after = [structs.replace(b, token_ids=(*b.token_ids, *b.proposals), proposals=()) for b in blocks]
+        after = [replace(b, token_ids=(*b.token_ids, *b.proposals), proposals=()) for b in blocks]
         bonus = right(_logits(after), after)
         return [
             Verdict((*block.proposals, *verdict.token_ids), len(block.proposals))
@@ -268,7 +267,7 @@ def _cutting_unlikely_proposals() -> Decide:
         for block in blocks:
             pairs = zip(draft_distributions([block])[1][:-1], block.proposals, strict=True)
             likely = [bool(row[proposal] >= 0.4) for row, proposal in pairs]
-            cut.append(structs.replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
+            cut.append(replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
         return right(_logits(cut), cut)
 
     return decide
