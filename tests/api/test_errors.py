@@ -109,7 +109,7 @@ def test_a_wrong_value_is_named(api: Api, fields: dict[str, object], param: str)
         ([9999], "prompt"),
         ([1.5], "prompt[0]"),
         ([True], "prompt[0]"),
-        (["x"] * 9, "n"),
+        (["x"] * 9, "prompt"),
         ("x" * 512, "prompt"),
     ],
 )
