@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from msgspec import structs
 
+from dspine_cluster.core.batch_planner import BatchPlan
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import (
@@ -354,3 +355,17 @@ def test_the_policy_is_told_how_many_join_soon(target: TargetModel, monkeypatch:
     assert all(num_decoding + num_joining == 8 for num_decoding, num_joining in policy.told)
     assert policy.told[0][1] > 0, "the first pass does not hold all prompts"
     assert policy.told[-1] == (8, 0)
+
+
+def test_who_was_preempted_does_not_join_anew(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy knows it already."""
+    bench = Bench(target, monkeypatch, Scripted(()), draft_s=0.1)
+    for uid in range(4):
+        bench.submit(uid, num_prompt=20)
+    streams = bench.harness.loop.streams
+    assert streams.num_joining == 4
+    while len(streams.decoding) < 4:
+        bench.step()
+    assert streams.num_joining == 0
+    streams.apply(BatchPlan(preempted=streams.decoding[:2]))
+    assert (len(streams.waiting), streams.num_joining) == (2, 0)
