@@ -194,9 +194,9 @@ async def run_phases(
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         for task in both:
             task.cancel()
-        looked, _ = await asyncio.gather(*both, return_exceptions=True)
-        if isinstance(looked, httpx.HTTPError):
-            raise looked
+        for result in await asyncio.gather(*both, return_exceptions=True):
+            if isinstance(result, Exception):  # who was told to end is none
+                raise result
         answers = await asyncio.gather(*asked)
     return samples, Counter(failure for failure in answers if failure is not None)
 

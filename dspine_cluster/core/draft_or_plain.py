@@ -77,9 +77,8 @@ class DraftOrPlain:
         self._rest_rounds = settings.min_rounds
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
         self._hoped_ratio = 0.0  # the same at best
-        self._drafting_ratio = (
-            1.0  # throughput of the best assignment with drafts over that of plain decoding
-        )
+        self._drafting_ratio = 1.0
+        """Throughput of the best assignment with drafts over that of plain decoding."""
 
     @property
     def num_requests(self) -> int:
@@ -121,12 +120,13 @@ class DraftOrPlain:
         return rounds >= self._settings.min_rounds and self.num_drafting > 0
 
     @property
-    def _all(self) -> list[RequestRecord]:
-        return [*self._records.values(), *self._joining]
+    def _num_all(self) -> int:
+        """Those that will be known soon are among them."""
+        return len(self._records) + len(self._joining)
 
     @property
     def _is_crowd_new(self) -> bool:
-        small, large = sorted((self._decided_requests, len(self._records) + len(self._joining)))
+        small, large = sorted((self._decided_requests, self._num_all))
         return large > self._settings.crowd_factor * small
 
     def join(self, *uids: int) -> None:
@@ -207,7 +207,7 @@ class DraftOrPlain:
             curve_of: the cost of passes.
             draft_s_of: the time of a batch of that many drafts.
         """
-        records = self._all
+        records = [*self._records.values(), *self._joining]
         has_grown = self._is_crowd_new and len(records) > self._decided_requests
         is_rested = self._is_crowd_new or self._round - self._switched_round >= self._rest_rounds
         self._decided_round, self._decided_requests = self._round, len(records)
@@ -249,7 +249,7 @@ class DraftOrPlain:
 
     def _rate(self, drafted: SurvivalHistogram, curve_of: PassCurve, draft_s_of: DraftSeconds) -> float:
         """Tokens a second when it is drafted for those in `drafted` and the others decode plainly."""
-        num_requests = len(self._all)
+        num_requests = self._num_all
         num_plain = num_requests - drafted.num_requests
         with_features = drafted.num_requests > 0
         plain_s = curve_of(num_plain, with_features).seconds(num_plain) if num_plain else 0.0
@@ -280,4 +280,4 @@ class DraftOrPlain:
         self._num_drafting = sum([record.is_drafting for record in self._records.values()])
 
     def _promise(self, record: RequestRecord, number: int) -> list[Curve]:
-        return self._promises.of(record, number, self._round, len(self._all))
+        return self._promises.of(record, number, self._round, self._num_all)
