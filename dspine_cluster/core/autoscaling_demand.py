@@ -11,6 +11,8 @@ from dspine_cluster.core.autoscaling_stats import VerifierStats
 
 _MIN_ELAPSED_S = 1e-3
 """Between figures that tell how anything changes."""
+_MIN_TOKENS_PER_S = 1e-6
+"""Below it nothing is generated: a ratio to it would tell nothing, and could be infinite."""
 _MAX_LAG_RATIO = 1 / 3
 """Of the time that is planned ahead for: where requests get few tokens, more is needed, and soon."""
 
@@ -36,7 +38,7 @@ class Demand:
     @property
     def prefill_ratio(self) -> float:
         """Prompt tokens computed for each generated one."""
-        return self.prefilled / self.committed if self.committed else 0.0
+        return self.prefilled / self.committed if self.committed > _MIN_TOKENS_PER_S else 0.0
 
     def ahead(self, seconds: float) -> float:
         """What will have to be generated in so many seconds; a falling trend is not relied on.
@@ -72,7 +74,7 @@ def update_demand(
     slope = (level - demand.level) / elapsed_s
     slowly = 1 - exp(-elapsed_s / config.trend_s)
     trend = demand.trend + slowly * (slope - demand.trend)
-    lag_s = running / committed if committed else 0.0
+    lag_s = running / committed if committed > _MIN_TOKENS_PER_S else 0.0
     return replace(
         demand,
         level=level,

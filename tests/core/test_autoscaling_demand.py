@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 
 import pytest
 
@@ -57,3 +58,10 @@ def test_the_lag_is_what_runs_over_what_is_generated() -> None:
         stats = replace(BASE, committed_tokens_per_s=1000.0, running_tokens=8000.0)
         demand = update_demand(demand, [stats], 1.0, float(second), CONFIG)
     assert demand.lag_s == pytest.approx(8, rel=0.01)
+
+
+def test_next_to_nothing_generated_gives_finite_ratios() -> None:
+    stats = replace(BASE, committed_tokens_per_s=5e-324, prefill_tokens_per_s=1e12, running_tokens=1e12)
+    demand = update_demand(update_demand(Demand(), [stats], 1.0, 0.0, CONFIG), [stats], 1.0, 1.0, CONFIG)
+    assert isfinite(demand.prefill_ratio)
+    assert isfinite(demand.lag_s)
