@@ -6,10 +6,14 @@ position p is known, and of the proposals after an anchor at p a number that is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from dspine_cluster.bench.stopwatch import Stopwatch
+from dspine_cluster.core.acceptance import count_matching
+from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.models.config import FULL_ATTENTION, LINEAR_ATTENTION, GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter, DraftOutput
@@ -71,6 +75,9 @@ def _tokens() -> Tensor:
     return 300 + torch.arange(NUM_POSITIONS) * 7 % 500
 
 
+_TOKENS: tuple[int, ...] = tuple(_tokens().tolist())
+
+
 class NullTarget(TargetModel):
     """Certain of the token at every position."""
 
@@ -94,6 +101,17 @@ class NullTarget(TargetModel):
             return self._logits[hidden[:, 0].long() + 1]
 
 
+def look_up(blocks: Sequence[Block]) -> list[Verdict]:
+    """The verdicts that `NullTarget`'s logits lead to, whoever chooses tokens from them."""
+    verdicts = []
+    for block in blocks:
+        start = len(block.token_ids)
+        chosen = _TOKENS[start : start + block.num_rows]
+        num_accepted = count_matching(block.proposals, chosen)
+        verdicts.append(Verdict(chosen[: num_accepted + 1], num_accepted))
+    return verdicts
+
+
 class NullProjector(nn.Module):
     """Every feature is zero."""
 
@@ -108,10 +126,12 @@ class NullProjector(nn.Module):
 class NullDrafter(Drafter):
     """Proposes the right token as often as was drawn beforehand, then a wrong one."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
+    def __init__(self, stopwatch: Stopwatch, *, walks: bool = True) -> None:
+        """Without `walks` proposals are looked up alone."""
         empty = torch.zeros(VOCAB_SIZE, HIDDEN_SIZE)
         super().__init__(DRAFTER_CONFIG, empty, empty)
         self._stopwatch = stopwatch
+        self._walks = walks
         num_proposals = DRAFTER_CONFIG.num_proposals
         random = torch.Generator().manual_seed(0)
         num_right = torch.empty(NUM_POSITIONS).exponential_(1.0 / _MEAN_RIGHT, generator=random).int()
@@ -139,8 +159,9 @@ class NullDrafter(Drafter):
 
     def walk(self, candidates: Tensor, rows: Tensor, sampling: DraftSampling) -> DraftOutput:
         """Walks as drafters do, for the time that it takes, and proposes the first candidates."""
-        with self._stopwatch.in_sampling():
-            super().walk(candidates, rows, sampling)
+        if self._walks:
+            with self._stopwatch.in_sampling():
+                super().walk(candidates, rows, sampling)
         with self._stopwatch.in_model():
             tokens, confidence = candidates[..., 0].contiguous(), rows[..., 0, 0].contiguous()
             return DraftOutput(tokens, candidates, self._probs.repeat(len(rows), 1, 1), confidence)

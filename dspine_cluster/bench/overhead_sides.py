@@ -19,6 +19,7 @@ from dspine_cluster.bench.null_models import (
     NullDrafter,
     NullProjector,
     NullTarget,
+    look_up,
 )
 from dspine_cluster.bench.overhead_channel import null_hello
 from dspine_cluster.bench.stopwatch import Round, Rounds, Stopwatch
@@ -97,7 +98,9 @@ class _NullEngine(Engine):
 class VerifierBench:
     """A verifier loop whose requests never end, driven in this thread."""
 
-    def __init__(self, num_requests: int) -> None:
+    def __init__(self, num_requests: int, *, samples: bool) -> None:
+        """Without `samples` tokens are looked up rather than chosen from logits."""
+        self._samples = samples
         self._stopwatch = Stopwatch()
         self._num_requests = num_requests
         self._waiter = Waiter()
@@ -144,7 +147,7 @@ class VerifierBench:
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             with self._stopwatch.in_sampling():
-                return verify(*args, **kwargs)
+                return verify(*args, **kwargs) if self._samples else look_up(args[1])
 
         with (
             mock.patch.object(passes, "verify", timed),
@@ -193,9 +196,11 @@ class VerifierBench:
 class _TimedLoop(DrafterLoop):
     """Counts a round when as many blocks were drafted as there are requests."""
 
-    def __init__(self, num_requests: int, stopwatch: Stopwatch, profile: cProfile.Profile | None) -> None:
+    def __init__(
+        self, num_requests: int, stopwatch: Stopwatch, profile: cProfile.Profile | None, *, samples: bool
+    ) -> None:
         runner = DraftRunner(
-            NullDrafter(stopwatch),
+            NullDrafter(stopwatch, walks=samples),
             num_requests * ((PROMPT_TOKENS + _MAX_TOKENS) // PAGE_TOKENS + 1),
             random_seed=0,
         )
@@ -212,12 +217,13 @@ class _TimedLoop(DrafterLoop):
 
 
 def serve_drafter(
-    endpoint: str, secret: bytes, num_requests: int, connection: Connection, profile: bool
+    endpoint: str, secret: bytes, num_requests: int, connection: Connection, *, samples: bool, profile: bool
 ) -> None:
+    """Draft for that many requests in this process; `connection` is told when that can begin, and what it took."""
     limit_threads()
     collect_rarely()
     profiler = cProfile.Profile() if profile else None
-    loop = _TimedLoop(num_requests, Stopwatch(), profiler)
+    loop = _TimedLoop(num_requests, Stopwatch(), profiler, samples=samples)
     listener = Listener(parse_endpoint(endpoint), null_hello("drafter"), secret, loop.add_channel)
     loop.start()
     connection.send("ready")

@@ -162,19 +162,21 @@ def print_drafter_loss(console: Console, report: dict[str, Any]) -> None:
 def print_overhead(console: Console, report: dict[str, Any]) -> None:
     """A row a side and number of requests, then what the socket adds."""
     table = Table("side", box=None)
-    for name in ("requests", "host ms", "p99", "with sampling", "p99", "wall ms"):
+    for name in ("requests", "host ms", "p99", "wall ms", "beside sampling", "with sampling", "p99"):
         table.add_column(name, justify="right")
     for row in report["results"]:
         figures = (
             "host_ms_median",
             "host_ms_p99",
+            "wall_ms_median",
+            "host_ms_median_beside_sampling",
             "host_ms_median_with_sampling",
             "host_ms_p99_with_sampling",
         )
         table.add_row(
             row["side"],
             str(row["requests"]),
-            *(f"{row[name]:.2f}" for name in (*figures, "wall_ms_median")),
+            *(f"{row[name]:.2f}" for name in figures),
         )
     console.print(table)
     for row in report["channel"]:

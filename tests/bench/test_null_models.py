@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import torch
 
-from dspine_cluster.bench.null_models import DRAFTER_CONFIG, NullDrafter, NullTarget
+from dspine_cluster.bench.null_models import DRAFTER_CONFIG, VOCAB_SIZE, NullDrafter, NullTarget, look_up
 from dspine_cluster.bench.stopwatch import Stopwatch
+from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.logit_rules import LogitRules
+from dspine_cluster.engine.sampling import verify
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext
+from dspine_cluster.types import SamplingParams, StopConditions
 
 
 def test_proposals_are_the_target_s_own_tokens_up_to_a_wrong_one_and_more_than_a_few_are_right() -> None:
@@ -26,3 +30,27 @@ def test_proposals_are_the_target_s_own_tokens_up_to_a_wrong_one_and_more_than_a
     assert 3.0 < is_right.sum(1).float().mean() < 7.0
     assert (draft.candidates[..., 0] == draft.tokens).all()
     assert (draft.probs[..., 0] == 1.0).all()
+
+
+def test_looked_up_verdicts_are_those_that_are_chosen_from_the_target_s_logits() -> None:
+    target, random = NullTarget(Stopwatch()), torch.Generator()
+    for temperature in (0.0, 1.0):
+        sampling, stop = SamplingParams(temperature=temperature), StopConditions(max_tokens=64)
+        rules = LogitRules(
+            sampling,
+            stop,
+            num_prompt_tokens=4,
+            eos_token_ids=(),
+            mask_token_id=None,
+            vocab_size=VOCAB_SIZE,
+            device=torch.device("cpu"),
+        )
+        for start in range(8, 200, 7):
+            positions = torch.arange(start - 1, start + 4)
+            hidden = target(positions, positions, None).hidden.clone()
+            right = target.logits(hidden).argmax(-1).tolist()
+            for num_right in range(5):
+                wrong = [token + 1 for token in right[num_right:-1]]
+                block = Block(rules, [5] * start, [*right[:num_right], *wrong])
+                chosen = verify(lambda low, high: target.logits(hidden[low:high]), [block], random)  # noqa: B023
+                assert chosen == look_up([block])
