@@ -37,12 +37,15 @@ class Budget:
 
 
 @dataclass(slots=True)
-class BlockPlan:
-    """Decode one request: its anchor and the first `verify_length` proposals."""
+class BlockPlans:
+    """The requests that a pass decodes, in columns: of each its anchor and its first proposals."""
 
-    session: Session
-    verify_length: int
-    num_new_pages: int
+    sessions: list[Session] = field(default_factory=list)
+    verify_lengths: list[int] = field(default_factory=list)
+    num_new_pages: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +75,19 @@ class ChunkPlan:
 class BatchPlan:
     """One pass. Preempted sessions release their pages before new ones are taken."""
 
-    blocks: list[BlockPlan] = field(default_factory=list)
+    blocks: BlockPlans = field(default_factory=BlockPlans)
     chunks: list[ChunkPlan] = field(default_factory=list)
     preempted: list[Session] = field(default_factory=list)
 
     @property
-    def items(self) -> list[BlockPlan | ChunkPlan]:
-        """Everything that runs in this pass, in the order of its rows."""
-        return [*self.blocks, *self.chunks]
+    def sessions(self) -> list[Session]:
+        """All that run in this pass, in the order of its rows."""
+        return [*self.blocks.sessions, *[chunk.session for chunk in self.chunks]]
+
+    @property
+    def completing(self) -> list[Session]:
+        """Those whose prefill it completes. Asked before it is run."""
+        return [chunk.session for chunk in self.chunks if chunk.completes_prefill]
 
     @property
     def is_empty(self) -> bool:
@@ -90,7 +98,7 @@ class BatchPlan:
         """What it holds beside proposals. Asked before it is committed."""
         return PassLoad(
             num_prefill_tokens=sum(chunk.num_tokens for chunk in self.chunks),
-            num_kv_tokens=sum([block.session.num_computed for block in self.blocks]),
+            num_kv_tokens=sum([session.num_computed for session in self.blocks.sessions]),
         )
 
 
@@ -145,8 +153,7 @@ def plan_batch(
     """
     plan = BatchPlan()
     _plan_blocks(plan, decoding, running, budget, prefixes)
-    num_verified = sum([block.verify_length for block in plan.blocks])
-    room = budget.max_batch_tokens - len(plan.blocks) - num_verified
+    room = budget.max_batch_tokens - len(plan.blocks) - sum(plan.blocks.verify_lengths)
     for session in _prompts(decoding, running):
         if plan.preempted and session in plan.preempted:
             continue
@@ -158,7 +165,7 @@ def plan_batch(
         return plan
     num_kept = len(running)
     free_slots = budget.free_slots
-    free_pages = budget.free_pages - sum([block.num_new_pages for block in plan.blocks])
+    free_pages = budget.free_pages - sum(plan.blocks.num_new_pages)
     for session in waiting:
         if free_slots == 0:
             break
@@ -222,10 +229,7 @@ def _plan_blocks(
             free_pages += prefixes.num_returned(victim)
             blocks = [(session, length) for session, length in blocks if session is not victim]
             missing = _pages_missing(blocks)
-    plan.blocks = [
-        BlockPlan(session, length, num_new_pages)
-        for (session, length), num_new_pages in zip(blocks, missing, strict=True)
-    ]
+    plan.blocks = BlockPlans([session for session, _ in blocks], [length for _, length in blocks], missing)
 
 
 def _victim(running: Sequence[Session]) -> Session:

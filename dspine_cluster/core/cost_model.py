@@ -48,8 +48,8 @@ class CostModel:
 
     def plan_s(self, plan: BatchPlan) -> float:
         """A round in lockstep: the drafts for its blocks, then the pass."""
-        num_tokens = sum(1 + block.verify_length for block in plan.blocks)
-        num_tokens += sum(chunk.num_tokens for chunk in plan.chunks)
-        num_kv_tokens = sum(len(item.session.tokens) for item in plan.items)
-        num_drafts = sum(block.verify_length > 0 for block in plan.blocks)
-        return self.pass_s(len(plan.items), num_tokens, num_kv_tokens) + self.drafts_s(num_drafts)
+        lengths, sessions = plan.blocks.verify_lengths, plan.sessions
+        num_tokens = len(lengths) + sum(lengths) + sum(chunk.num_tokens for chunk in plan.chunks)
+        num_kv_tokens = sum(len(session.tokens) for session in sessions)
+        num_drafts = sum(length > 0 for length in lengths)
+        return self.pass_s(len(sessions), num_tokens, num_kv_tokens) + self.drafts_s(num_drafts)

@@ -165,10 +165,11 @@ class RoundVerifier:
             self._draft_s = self.drafter.ask(self._simulation.now_s, own_s)
             self._queue_s = self._draft_s - own_s
             self._policy.note_drafts(self._num_drafted, self._draft_s)
-        num_tokens = sum(1 + block.verify_length for block in plan.blocks)
-        num_kv_tokens = sum(len(item.session.tokens) for item in plan.items)
+        sessions = plan.sessions
+        num_tokens = len(plan.blocks) + sum(plan.blocks.verify_lengths)
+        num_kv_tokens = sum(len(session.tokens) for session in sessions)
         prefill = sum(chunk.num_tokens for chunk in plan.chunks)
-        costs, factor, count = self._costs, self._slow_factor, len(plan.items)
+        costs, factor, count = self._costs, self._slow_factor, len(sessions)
         self._pass_s = factor * costs.pass_s(count, num_tokens + prefill, num_kv_tokens)
         without_s = factor * costs.pass_s(len(plan.blocks), num_tokens, num_kv_tokens)
         self._prefill_s = self._pass_s - without_s if prefill and plan.blocks else 0.0
@@ -180,8 +181,8 @@ class RoundVerifier:
 
     def end(self, plan: BatchPlan, num_accepted: Sequence[int]) -> None:
         outcomes = Outcomes(
-            [block.session.uid for block in plan.blocks],
-            [block.verify_length for block in plan.blocks],
+            [session.uid for session in plan.blocks.sessions],
+            plan.blocks.verify_lengths,
             num_accepted,
         )
         self._policy.note_pass(outcomes, self._load, self._pass_s)

@@ -239,8 +239,8 @@ class SimulatedVerifier:
         admitted = [(chunk, chunk.resume) for chunk in plan.chunks if chunk.resume is not None]
         for _, resume in admitted:
             self.index.hold(resume.match)
-        for block in plan.blocks:
-            block.session.add_pages(self.index.allocate(block.num_new_pages))
+        for session, num_new_pages in zip(plan.blocks.sessions, plan.blocks.num_new_pages, strict=True):
+            session.add_pages(self.index.allocate(num_new_pages))
         for chunk, resume in admitted:
             self._waiting.remove(chunk.session)
             self._running.append(chunk.session)
@@ -262,18 +262,13 @@ class SimulatedVerifier:
                 if not is_resumed:
                     job.on_first()
                 self._settle(session)
-        accepted = [self._rounds.num_accepted(block.session, block.verify_length) for block in plan.blocks]
+        sessions, lengths = plan.blocks.sessions, plan.blocks.verify_lengths
+        accepted = list(map(self._rounds.num_accepted, sessions, lengths))
         self._rounds.end(plan, accepted)
-        for block, num_accepted in zip(plan.blocks, accepted, strict=True):
-            session = block.session
+        for session, length, num_accepted in zip(sessions, lengths, accepted, strict=True):
             start = session.num_output
             tokens = self._jobs[session.uid].output_ids[start : start + num_accepted + 1]
-            session.commit_round(
-                tokens,
-                num_proposed=block.verify_length,
-                num_verified=block.verify_length,
-                num_accepted=num_accepted,
-            )
+            session.commit_round(tokens, num_proposed=length, num_verified=length, num_accepted=num_accepted)
             self._settle(session)
         self._begin_pass()
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dspine_cluster.core.acceptance import cut_at_end
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan
+from dspine_cluster.core.batch_planner import BatchPlan
 from dspine_cluster.engine.blocks import Verdict
 from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.types import FinishReason
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafted import DraftedBlock
-from dspine_cluster.verifier.passes import PassItem
 from dspine_cluster.verifier.streams import Stream, Streams
 
 
@@ -35,10 +34,13 @@ class Committing:
     def commit(
         self,
         plan: BatchPlan,
-        decisions: Sequence[tuple[PassItem, Verdict]],
+        verdicts: Sequence[Verdict],
         drafted: Mapping[int, DraftedBlock],
     ) -> list[Committed]:
-        """Commit what a pass has decided, and end the requests that end with it. `drafted` as for `PassRunner.run`."""
+        """Commit what a pass has decided, and end the requests that end with it. `verdicts` and `drafted` as for
+        `PassRunner.run`."""
+        sessions = [*plan.blocks.sessions, *plan.completing]
+        num_blocks, lengths = len(plan.blocks), plan.blocks.verify_lengths
         for chunk in plan.chunks:
             chunk.session.advance_prefill(chunk.num_tokens)
             self._streams.prefix_cache.note_computed(chunk.session)
@@ -48,8 +50,7 @@ class Committing:
         charged: dict[str, int] = {}  # tokens by client
         streams, by_uid = self._streams, self._streams.by_uid
         grows_in_decoding = streams.prefix_cache.grows_in_decoding
-        for item, verdict in decisions:
-            session = item.session
+        for number, (session, verdict) in enumerate(zip(sessions, verdicts, strict=True)):
             uid = session.uid
             stream = by_uid[uid]
             tokens, num_accepted = verdict.token_ids, verdict.num_accepted
@@ -62,10 +63,10 @@ class Committing:
             ):
                 tokens, reason, text = self._cut(stream, tokens)
                 num_accepted = min(num_accepted, len(tokens))
-            if isinstance(item, BlockPlan):
+            if number < num_blocks:
                 block = drafted.get(uid)
                 num_proposed = 0 if block is None else len(block.tokens)
-                counts = session.commit_round(tokens, num_proposed, item.verify_length, num_accepted)
+                counts = session.commit_round(tokens, num_proposed, lengths[number], num_accepted)
                 proposed.append(num_proposed)
                 accepted.append(num_accepted)
             else:
@@ -83,9 +84,9 @@ class Committing:
             streams.charge(client, num_tokens)
         self._metrics.note_rounds(
             proposed=proposed,
-            verified=[block.verify_length for block in plan.blocks],
+            verified=lengths,
             accepted=accepted,
-            committed=[len(own.token_ids) for own in committed[: len(proposed)]],
+            committed=[len(own.token_ids) for own in committed[:num_blocks]],
         )
         return committed
 

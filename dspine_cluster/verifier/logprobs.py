@@ -105,9 +105,9 @@ class LogprobsReader:
     ) -> Iterator[_Rows]:
         remaining = iter(verdicts)
         first_row = 0
-        for block, num_rows in zip(plan.blocks, block_rows, strict=True):
+        for session, num_rows in zip(plan.blocks.sessions, block_rows, strict=True):
             token_ids = next(remaining).token_ids
-            if (asked := self._asked.get(block.session.uid)) is not None:
+            if (asked := self._asked.get(session.uid)) is not None:
                 yield _Rows(asked, range(first_row, first_row + len(token_ids)), (), token_ids)
             first_row += num_rows
         for chunk in plan.chunks:

@@ -163,24 +163,24 @@ class VerifierLoop:
             return wait_s
         pass_started_s = self._clock()
         with_features = self.policy.wants_features or bool(self._drafted)
-        decisions = self._passes.run(plan, self._drafted, with_features=with_features)
+        verdicts = self._passes.run(plan, self._drafted, with_features=with_features)
         ended_s = self._clock()
         self._note_duration(plan, ended_s - pass_started_s)
         load = plan.load
         outcomes = Outcomes(
-            [block.session.uid for block in plan.blocks],
-            [block.verify_length for block in plan.blocks],
-            [verdict.num_accepted for _, verdict in decisions[: len(plan.blocks)]],
+            [session.uid for session in plan.blocks.sessions],
+            plan.blocks.verify_lengths,
+            [verdict.num_accepted for verdict in verdicts[: len(plan.blocks)]],
         )
         if self._busy_since_s is not None:
             self.policy.note_elapsed(ended_s - self._busy_since_s)
         self._busy_since_s = ended_s
         self.policy.note_pass(outcomes, load, ended_s - started_s)
-        self.meter.note_pass(load.num_prefill_tokens, len(decisions) - len(plan.blocks))
+        self.meter.note_pass(load.num_prefill_tokens, len(verdicts) - len(plan.blocks))
         committing_from_s = self._clock()
-        committed = self._committing.commit(plan, decisions, self._drafted)
+        committed = self._committing.commit(plan, verdicts, self._drafted)
         if not with_features:
-            self.drafters.hold_back([x.session for x in plan.blocks] + [x.session for x in plan.chunks])
+            self.drafters.hold_back(plan.sessions)
         self._ask_for_drafts(plan)
         self.streams.write_gauges(self.metrics)
         self._passes.logprobs.attach(committed)
@@ -258,7 +258,7 @@ class VerifierLoop:
 
     def _ask_for_drafts(self, plan: BatchPlan) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
-        rounds = [block.session for block in plan.blocks if block.session.phase is Phase.DECODE]
+        rounds = [session for session in plan.blocks.sessions if session.phase is Phase.DECODE]
         prompts = [chunk.session for chunk in plan.chunks if chunk.session.phase is not Phase.WAITING]
         self.policy.note_joining(self.streams.num_joining)
         self._pacing.ask(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlan, ChunkPlan
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, ChunkPlan
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.batch import Segment
 from dspine_cluster.engine.blocks import Block, Verdict
@@ -18,9 +18,6 @@ from dspine_cluster.transport.messages import Int64Array, UInt8Array
 from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.logprobs import LogprobsReader
 from dspine_cluster.verifier.streams import Streams
-
-PassItem = BlockPlan | ChunkPlan
-"""A block, or the chunk that completes a prefill."""
 
 
 class PassRunner:
@@ -35,7 +32,7 @@ class PassRunner:
 
     def run(
         self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock], *, with_features: bool = True
-    ) -> list[tuple[PassItem, Verdict]]:
+    ) -> list[Verdict]:
         """A verdict for each block of the plan, then for each chunk that completes its session's prefill.
 
         `drafted` holds the blocks that drafters proposed, by uid. Without `with_features` features may be left out. The
@@ -65,8 +62,7 @@ class PassRunner:
             [verdict.num_accepted for verdict in verdicts[: len(segments)]],
         )
         self.logprobs.read(plan, hidden, block_rows, verdicts)
-        items: list[PassItem] = [*plan.blocks, *(chunk for chunk, _ in completing)]
-        return list(zip(items, verdicts, strict=True))
+        return verdicts
 
     def features_start(self, session: Session, end: int) -> int:
         """The first position from which on features of all positions before `end` were computed."""
@@ -81,13 +77,12 @@ class PassRunner:
         return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
     def _blocks(
-        self, items: Sequence[BlockPlan], drafted: Mapping[int, DraftedBlock]
+        self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]
     ) -> tuple[list[Block], list[Segment]]:
         """What acceptance and what the target is given of each request."""
         blocks, segments = [], []
         by_uid = self._streams.by_uid
-        for item in items:
-            session, length = item.session, item.verify_length
+        for session, length in zip(plans.sessions, plans.verify_lengths, strict=True):
             rules, tokens = by_uid[session.uid].rules, session.tokens
             if length:
                 source = drafted[session.uid]

@@ -96,9 +96,9 @@ class Streams:
         admitted = [(chunk, chunk.resume) for chunk in plan.chunks if chunk.resume is not None]
         for _, resume in admitted:
             index.hold(resume.match)
-        for block in plan.blocks:
-            if block.num_new_pages:
-                block.session.add_pages(index.allocate(block.num_new_pages))
+        for session, num_new_pages in zip(plan.blocks.sessions, plan.blocks.num_new_pages, strict=True):
+            if num_new_pages:
+                session.add_pages(index.allocate(num_new_pages))
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:

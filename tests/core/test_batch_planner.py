@@ -114,7 +114,7 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
 
 
 def pages_taken(plan: BatchPlan) -> int:
-    return sum(item.num_new_pages for item in plan.items)
+    return sum(plan.blocks.num_new_pages) + sum(chunk.num_new_pages for chunk in plan.chunks)
 
 
 @given(situations())
@@ -132,7 +132,7 @@ def test_a_pass_holds_at_most_max_batch_tokens(
 ) -> None:
     ready, running, waiting, limits = situation
     plan = plan_batch(ready, running, waiting, limits, EMPTY)
-    num_tokens = sum(1 + b.verify_length for b in plan.blocks) + sum(c.num_tokens for c in plan.chunks)
+    num_tokens = len(plan.blocks) + sum(plan.blocks.verify_lengths) + sum(c.num_tokens for c in plan.chunks)
     assert num_tokens <= limits.max_batch_tokens
 
 
@@ -142,7 +142,7 @@ def test_every_ready_session_is_decoded_or_preempted(
 ) -> None:
     ready, running, waiting, limits = situation
     plan = plan_batch(ready, running, waiting, limits, EMPTY)
-    planned = [b.session.uid for b in plan.blocks]
+    planned = [s.uid for s in plan.blocks.sessions]
     preempted = [s.uid for s in plan.preempted]
     assert sorted(planned + [u for u in preempted if u in {s.uid for s, _ in ready}]) == sorted(
         s.uid for s, _ in ready
@@ -179,7 +179,7 @@ def test_nobody_is_preempted_while_anything_is_verified(
     ready, running, waiting, limits = situation
     plan = plan_batch(ready, running, waiting, limits, EMPTY)
     if plan.preempted:
-        assert all(block.verify_length == 0 for block in plan.blocks)
+        assert not any(plan.blocks.verify_lengths)
 
 
 @given(situations())
@@ -189,8 +189,8 @@ def test_verify_lengths_are_as_chosen(
     """To lower them afterwards would bias sampled output."""
     ready, running, waiting, limits = situation
     chosen = {session.uid: length for session, length in ready}
-    for block in plan_batch(ready, running, waiting, limits, EMPTY).blocks:
-        assert block.verify_length == chosen[block.session.uid]
+    blocks = plan_batch(ready, running, waiting, limits, EMPTY).blocks
+    assert blocks.verify_lengths == [chosen[session.uid] for session in blocks.sessions]
 
 
 def victims(running: Sequence[Session], free_pages: int) -> list[int]:
@@ -331,4 +331,4 @@ def test_pages_that_others_share_do_not_come_back_by_preemption() -> None:
     ready = [(session, 0) for session in sessions]
     plan = plan_batch(ready, sessions, [], budget(free_pages=0), OnePrefix(COLD_START, num_returned=1))
     assert [s.uid for s in plan.preempted] == [2, 1]
-    assert [b.session.uid for b in plan.blocks] == [0]
+    assert [s.uid for s in plan.blocks.sessions] == [0]

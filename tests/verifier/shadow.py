@@ -136,8 +136,8 @@ class RandomStreams:
             self.streams.prefix_cache,
         )
         self._apply(plan)
-        for block in plan.blocks:
-            self._run_block(block.session, block.verify_length)
+        for session, length in zip(plan.blocks.sessions, plan.blocks.verify_lengths, strict=True):
+            self._run_block(session, length)
         for chunk in plan.chunks:
             self._run_chunk(chunk.session, chunk.num_tokens)
 
