@@ -118,6 +118,7 @@ def _proposals(draft: Draft) -> Proposals:
         uids=draft.uids,
         rounds=draft.rounds,
         tokens=np.zeros(shape, np.int32),
+        is_sampled=np.ones(len(draft), np.uint8),
         candidates=np.zeros((*shape, TOP_K), np.int32),
         probs=np.zeros((*shape, TOP_K), np.float32),
         confidence=np.zeros(shape, np.float32),

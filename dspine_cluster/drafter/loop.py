@@ -270,6 +270,7 @@ class DrafterLoop:
                 uids=asks.uids,
                 rounds=asks.rounds,
                 tokens=drafts.tokens,
+                is_sampled=drafts.is_sampled.view(np.uint8),
                 candidates=drafts.candidates,
                 probs=drafts.probs,
                 confidence=drafts.confidence,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,18 +46,24 @@ class Drafts(NamedTuple):
     """Drafted blocks, one row each, with as many proposals as were asked for at most."""
 
     tokens: Int32Array  # [num_blocks, num_proposals]
-    candidates: Int32Array | None  # [num_blocks, num_proposals, K]; None where every block is greedy
-    probs: Float32Array | None  # [num_blocks, num_proposals, K]; None with them
+    is_sampled: npt.NDArray[np.bool_]
+    """[num_blocks]: whether a block is sampled without a seed, so that its distributions are of use."""
+    candidates: Int32Array  # [num_sampled, num_proposals, K]
+    probs: Float32Array  # [num_sampled, num_proposals, K]
     confidence: Float32Array  # [num_blocks, num_proposals]
     is_finite: npt.NDArray[np.bool_] | None
     """[num_blocks]: False where features were not finite numbers; None where all were."""
 
     def rows(self, index: slice | npt.NDArray[np.bool_]) -> Drafts:
         """Some of the blocks."""
+        is_kept = np.zeros(len(self.tokens), np.bool_)
+        is_kept[index] = True
+        sampled = is_kept[self.is_sampled]
         return Drafts(
             self.tokens[index],
-            None if self.candidates is None else self.candidates[index],
-            None if self.probs is None else self.probs[index],
+            self.is_sampled[index],
+            self.candidates[sampled],
+            self.probs[sampled],
             self.confidence[index],
             None if self.is_finite is None else self.is_finite[index],
         )
@@ -154,11 +160,24 @@ class DraftRunner:
         output = self._drafter.walk(*self._candidates(asks, numbers[2], numbers[3], contexts), sampling)
         tokens = output.tokens.numpy(force=True)[:, wanted].astype(np.int32)
         confidence = output.confidence.numpy(force=True)[:, wanted]
-        candidates = probs = None
-        if not sampling.is_greedy:
-            candidates = output.candidates.numpy(force=True)[:, wanted].astype(np.int32)
-            probs = output.probs.numpy(force=True)[:, wanted]
-        return Drafts(tokens, candidates, probs, confidence, _finite_blocks(confidence, probs))
+        is_sampled = (asks.temperatures > 0.0) & (asks.has_seed == 0)
+        candidates, probs = self._of_rows((output.candidates, output.probs), is_sampled)
+        drafts = Drafts(
+            tokens,
+            is_sampled,
+            candidates[:, wanted].astype(np.int32),
+            probs[:, wanted],
+            confidence,
+            is_finite=None,
+        )
+        return drafts._replace(is_finite=_finite_blocks(drafts))
+
+    def _of_rows(self, tensors: Sequence[Tensor], is_wanted: npt.NDArray[np.bool_]) -> list[npt.NDArray[Any]]:
+        """Some rows of tensors on the device, read."""
+        if is_wanted.all():
+            return [tensor.numpy(force=True) for tensor in tensors]
+        rows = torch.from_numpy(np.flatnonzero(is_wanted)).to(self._device)
+        return [tensor.index_select(0, rows).numpy(force=True) for tensor in tensors]
 
     def _candidates(
         self, asks: Draft, anchors: Tensor, positions: Tensor, contexts: DraftPages
@@ -204,11 +223,13 @@ class DraftRunner:
         return np.flatnonzero(self._index_of[slots] == indices)
 
 
-def _finite_blocks(confidence: Float32Array, probs: Float32Array | None) -> npt.NDArray[np.bool_] | None:
+def _finite_blocks(drafts: Drafts) -> npt.NDArray[np.bool_] | None:
     """See `Drafts.is_finite`."""
-    if are_probabilities(confidence) and (probs is None or are_probabilities(probs)):
+    confidence, probs = drafts.confidence, drafts.probs
+    if are_probabilities(confidence) and are_probabilities(probs):
         return None
-    # What is not told of greedy blocks is finite where its largest, the confidence, is.
-    sums = confidence.sum(1) if probs is None else confidence.sum(1) + probs.sum((1, 2))
+    # What is not told of other blocks is finite where its largest, the confidence, is.
+    sums = confidence.sum(1)
+    sums[drafts.is_sampled] += probs.sum((1, 2))
     are_finite: npt.NDArray[np.bool_] = np.isfinite(sums)
     return are_finite

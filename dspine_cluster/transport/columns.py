@@ -10,6 +10,7 @@ from msgspec import Struct
 
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from dspine_cluster.transport.columns import (
@@ -23,6 +22,7 @@ from dspine_cluster.transport.columns import (
     Int32Array,
     Int64Array,
     Said,
+    UInt8Array,
     check,
     check_columns,
 )
@@ -57,12 +57,11 @@ __all__ = [
     "split_keys",
 ]
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 KEY_BYTES = 16
 MAX_PAGE_KEYS = 1 << 15
 """Page keys in one message: those of half a million tokens."""
 
-UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 Uid: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_UID)]
 Position: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_POSITION)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]

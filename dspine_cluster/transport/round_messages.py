@@ -21,6 +21,7 @@ from dspine_cluster.transport.columns import (
     Int32Array,
     Int64Array,
     Said,
+    UInt8Array,
     are_at_most,
     are_probabilities,
     check,
@@ -127,7 +128,8 @@ class Draft(Said, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False
 
 
 class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", eq=False):
-    """Drafted blocks of R requests: P proposals each, with the K numbers each was drawn from."""
+    """Drafted blocks of R requests: P proposals each. For the S of them that sample without a seed there are the K
+    numbers that each proposal was drawn from; the others do not need them."""
 
     uids: Int64Array
     """int64 [R], not negative."""
@@ -135,10 +137,12 @@ class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", 
     """int64 [R], not negative."""
     tokens: Int32Array
     """int32 [R, P]."""
-    candidates: Int32Array | None
-    """int32 [R, P, K]; None when every request is greedy."""
-    probs: Float32Array | None
-    """float32 [R, P, K]: q, the proposal distribution over `candidates`; None with them."""
+    is_sampled: UInt8Array
+    """uint8 [R]: not 0 for the S requests that `candidates` and `probs` are of, in order."""
+    candidates: Int32Array
+    """int32 [S, P, K]."""
+    probs: Float32Array
+    """float32 [S, P, K]: q, the proposal distribution over `candidates`."""
     confidence: Float32Array
     """float32 [R, P]: the largest untempered probability of the row that each proposal was drawn from, which is a
     function of the proposals before it."""
@@ -153,16 +157,16 @@ class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", 
         check(self.tokens.ndim == 2 and self.tokens.shape[0] == R, "tokens must be [R, P]")
         check(self.confidence.shape == self.tokens.shape, "confidence must be [R, P]")
         check(are_probabilities(self.confidence), "confidence must lie in [0, 1]")
-        check((self.candidates is None) == (self.probs is None), "candidates and probs come together")
-        if self.candidates is not None and self.probs is not None:
-            check(self.candidates.dtype == np.int32, "candidates must be int32")
-            check(self.probs.dtype == np.float32, "probs must be float32")
-            check(
-                self.candidates.ndim == 3 and self.candidates.shape[:2] == self.tokens.shape,
-                "candidates must be [R, P, K]",
-            )
-            check(self.probs.shape == self.candidates.shape, "probs must be [R, P, K]")
-            check(are_probabilities(self.probs), "probs must lie in [0, 1]")
+        check(self.is_sampled.dtype == np.uint8, "is_sampled must be uint8")
+        check(self.is_sampled.shape == (R,), "is_sampled must be [R]")
+        check(self.candidates.dtype == np.int32, "candidates must be int32")
+        check(self.probs.dtype == np.float32, "probs must be float32")
+        shape = (np.count_nonzero(self.is_sampled), *self.tokens.shape[1:])
+        check(
+            self.candidates.ndim == 3 and self.candidates.shape[:2] == shape, "candidates must be [S, P, K]"
+        )
+        check(self.probs.shape == self.candidates.shape, "probs must be [S, P, K]")
+        check(are_probabilities(self.probs), "probs must lie in [0, 1]")
         check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
 
 

@@ -76,11 +76,14 @@ def _distributions(
     message: Proposals, rows: Sequence[int], vocab_size: int
 ) -> tuple[Int32Array, Float32Array]:
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
-    if message.candidates is None or message.probs is None:
-        raise ChannelError("proposals for a sampled request came without their distribution")
-    index = np.array(rows)
-    tokens, probs = message.tokens.take(index, 0), message.probs.take(index, 0)
-    candidates = message.candidates.take(index, 0)
+    told = message.is_sampled.nonzero()[0]
+    tokens, candidates, probs = message.tokens.take(told, 0), message.candidates, message.probs
+    if told.tolist() != rows:
+        places = told.searchsorted(rows)
+        if not np.array_equal(told.take(places, mode="clip") if len(told) else told, rows):
+            raise ChannelError("proposals for a sampled request came without their distribution")
+        tokens = tokens.take(places, 0)
+        candidates, probs = candidates.take(places, 0), probs.take(places, 0)
     _check_ids(candidates, vocab_size)
     shape = (tokens.size, probs.shape[-1])
     ones = _ones(shape[1])  # products with it sum up much faster than short sums do

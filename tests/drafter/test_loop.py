@@ -30,7 +30,14 @@ from dspine_cluster.transport.messages import (
     join_keys,
     split_keys,
 )
-from tests.drafter.harness import VERIFIER, LoopBench, assert_proposals, features_of, item_of
+from tests.drafter.harness import (
+    VERIFIER,
+    LoopBench,
+    assert_proposals,
+    expected_output,
+    features_of,
+    item_of,
+)
 from tests.drafts import busy_rounds, column, draft_of
 from tests.models.drafter_cases import SLIDING, Block, random_drafter, small_config
 
@@ -50,11 +57,31 @@ def test_a_batch_is_answered_with_what_each_block_gives_alone(changes: dict[str,
     blocks = [bench.block(position, seed=position) for position in (0, 1, 16, 40)]
     (proposals,) = bench.draft(bench.connect(), blocks, **changes)
     assert proposals.uids.tolist() == [0, 1, 2, 3]
-    assert (proposals.probs is None) == (not changes), "greedy proposals need no distribution"
     for uid, block in enumerate(blocks):
         assert_proposals(proposals, uid, bench.drafter, block, item_of(block, uid, **changes))
     assert proposals.draft_s > 0.0
     assert bench.loop.counters.num_batches == 1
+
+
+def test_distributions_are_told_of_those_that_sample_without_a_seed() -> None:
+    bench = LoopBench()
+    blocks = [bench.block(20 + uid) for uid in range(4)]
+    verifier = bench.connect()
+    bench.draft(verifier, blocks)
+    options: list[dict[str, Any]] = [
+        {"temperature": 1.0},
+        {},
+        {"temperature": 0.7},
+        {"temperature": 1.0, "seed": 3},
+    ]
+    items = [item_of(block, uid, **own) for uid, (block, own) in enumerate(zip(blocks, options, strict=True))]
+    (proposals,) = bench.turn(verifier, draft_of(items))
+    assert proposals.is_sampled.tolist() == [1, 0, 1, 0]
+    first_row = [
+        expected_output(bench.drafter, blocks[uid], items[uid]).candidates[0, 0].tolist() for uid in (0, 2)
+    ]
+    assert [sorted(row[0].tolist()) for row in proposals.candidates] == [sorted(row) for row in first_row]
+    assert (np.abs(proposals.probs.sum(2) - 1.0) < 1e-5).all()
 
 
 def test_unseeded_proposals_are_drawn_from_the_distribution_that_goes_with_them() -> None:

@@ -27,6 +27,7 @@ def proposals(**changes: Any) -> Proposals:
         "uids": np.array([1, 2]),
         "rounds": np.array([5, 6]),
         "tokens": np.zeros((2, 3), np.int32),
+        "is_sampled": np.ones(2, np.uint8),
         "candidates": np.zeros((2, 3, 4), np.int32),
         "probs": np.full((2, 3, 4), 0.25, np.float32),
         "confidence": np.ones((2, 3), np.float32),
@@ -35,8 +36,14 @@ def proposals(**changes: Any) -> Proposals:
     return Proposals(**{**fields, **changes})
 
 
-def test_greedy_proposals_may_leave_out_the_distribution() -> None:
-    assert proposals(candidates=None, probs=None).candidates is None
+def test_distributions_are_told_of_sampled_requests_alone() -> None:
+    for num_sampled in range(3):
+        message = proposals(
+            is_sampled=np.array([num_sampled > 1, num_sampled > 0], np.uint8),
+            candidates=np.zeros((num_sampled, 3, 4), np.int32),
+            probs=np.full((num_sampled, 3, 4), 0.25, np.float32),
+        )
+        message.check()
 
 
 @pytest.mark.parametrize(
@@ -53,8 +60,10 @@ def test_greedy_proposals_may_leave_out_the_distribution() -> None:
         {"confidence": np.ones((2, 2), np.float32)},
         {"confidence": np.full((2, 3), np.nan, np.float32)},
         {"confidence": np.ones((2, 3), np.float64)},
-        {"candidates": None},
-        {"probs": None},
+        {"is_sampled": np.ones(3, np.uint8)},
+        {"is_sampled": np.ones(2, np.bool_)},
+        {"is_sampled": np.array([1, 0], np.uint8)},
+        {"candidates": np.zeros((1, 3, 4), np.int32), "probs": np.zeros((1, 3, 4), np.float32)},
         {"candidates": np.zeros((2, 2, 4), np.int32)},
         {"probs": np.zeros((2, 3, 5), np.float32)},
         {"probs": np.full((2, 3, 4), -0.1, np.float32)},

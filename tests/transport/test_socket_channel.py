@@ -263,6 +263,7 @@ def proposals(num_requests: int) -> Proposals:
         np.arange(num_requests),
         np.zeros(num_requests, np.int64),
         np.zeros(shape, np.int32),
+        np.ones(num_requests, np.uint8),
         np.zeros((*shape, 16), np.int32),
         np.zeros((*shape, 16), np.float32),
         np.zeros(shape, np.float32),

@@ -67,13 +67,15 @@ def proposals(draw: st.DrawFn) -> Proposals:
     R, P, K = draw(st.integers(0, 4)), draw(st.integers(0, 15)), draw(st.integers(0, 16))
     probabilities = st.floats(0, 1, width=32)
     ids = st.integers(0, 2**31 - 1)
-    has_distribution = draw(st.booleans())
+    is_sampled = draw(npst.arrays(np.uint8, R, elements=st.integers(0, 1)))
+    S = int(is_sampled.sum())
     return Proposals(
         draw(columns_of(uids, R)),
         draw(columns_of(positions, R)),
         draw(npst.arrays(np.int32, (R, P), elements=ids)),
-        draw(npst.arrays(np.int32, (R, P, K), elements=ids)) if has_distribution else None,
-        draw(npst.arrays(np.float32, (R, P, K), elements=probabilities)) if has_distribution else None,
+        is_sampled,
+        draw(npst.arrays(np.int32, (S, P, K), elements=ids)),
+        draw(npst.arrays(np.float32, (S, P, K), elements=probabilities)),
         draw(npst.arrays(np.float32, (R, P), elements=probabilities)),
         draw(st.floats(0, 100)),
     )
@@ -206,7 +208,8 @@ def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_er
         assert ((decoded.rounds >= 0) & (decoded.rounds < 2**40)).all()
     if isinstance(decoded, Proposals):
         assert (decoded.confidence >= 0).all()
-        assert decoded.probs is None or (decoded.probs >= 0).all()
+        assert (decoded.probs >= 0).all()
+        assert np.count_nonzero(decoded.is_sampled) == len(decoded.candidates) == len(decoded.probs)
 
 
 def test_what_was_decoded_lies_in_the_bytes_that_came() -> None:

@@ -166,7 +166,16 @@ class ScriptedChannel:
         q = np.ones((*row.shape, 1), dtype=np.float32)
         ones = np.ones(row.shape, dtype=np.float32)
         self._inbox.append(
-            Proposals(column(item.uid), column(item.round), row, row[..., None], q, ones, 0.001)
+            Proposals(
+                column(item.uid),
+                column(item.round),
+                row,
+                np.ones(1, np.uint8),
+                row[..., None],
+                q,
+                ones,
+                0.001,
+            )
         )
 
     def receive(self) -> list[Message]:

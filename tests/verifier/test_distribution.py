@@ -95,7 +95,16 @@ class NoisyDrafter(ScriptedChannel):
         tokens = self._candidates[picks][None]
         confidence = q[range(15), picks][None] if self._tells_drawn else q.max(-1)[None]
         self._inbox.append(
-            Proposals(column(item.uid), column(item.round), tokens, candidates, q[None], confidence, 0.001)
+            Proposals(
+                column(item.uid),
+                column(item.round),
+                tokens,
+                np.ones(1, np.uint8),
+                candidates,
+                q[None],
+                confidence,
+                0.001,
+            )
         )
 
     def _distributions(self, item: DraftItem) -> Float64Array:

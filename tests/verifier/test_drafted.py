@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dspine_cluster.core.survival import CONFIDENCE_EDGES, cells_of
 from dspine_cluster.errors import ChannelError
@@ -19,6 +20,7 @@ def proposals(candidates: list[int], probs: list[float]) -> Proposals:
         uids=column(1),
         rounds=column(1),
         tokens=np.full((1, 2), PROPOSED, np.int32),
+        is_sampled=np.ones(1, np.uint8),
         candidates=np.broadcast_to(np.asarray(candidates, np.int32), shape),
         probs=np.broadcast_to(np.asarray(probs, np.float32), shape),
         confidence=np.ones((1, 2), np.float32),
@@ -56,8 +58,9 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
         uids=column(1, 2, 3),
         rounds=column(1, 1, 1),
         tokens=tokens,
-        candidates=tokens[..., None],
-        probs=np.ones((3, 2, 1), np.float32),
+        is_sampled=np.array([0, 1, 1], np.uint8),
+        candidates=tokens[1:, :, None],
+        probs=np.ones((2, 2, 1), np.float32),
         confidence=np.array([[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32),
         draft_s=0.0,
     )
@@ -67,6 +70,17 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
     assert plain.candidates is None
     assert sampled.candidates is not None
     assert sampled.candidates.tolist() == [[5], [6]]
+
+
+def test_a_distribution_that_is_needed_and_was_not_told_is_missed() -> None:
+    message = structs.replace(
+        proposals([PROPOSED], [1.0]),
+        is_sampled=np.zeros(1, np.uint8),
+        candidates=np.empty((0, 2, 1), np.int32),
+        probs=np.empty((0, 2, 1), np.float32),
+    )
+    with pytest.raises(ChannelError, match="without their distribution"):
+        read_blocks(message, [0], [0], vocab_size=10)
 
 
 def test_ids_beyond_the_vocabulary_are_refused_wherever_they_are_of_use() -> None:
