@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from dspine_cluster.core.draft_page_index import DraftPageIndex
 from dspine_cluster.core.draft_record import DraftRecord, NewestRun, Placement, UsableContext
+from dspine_cluster.core.keyed_pages import KeyedPages
 from dspine_cluster.core.page_hash import PageKey
-from dspine_cluster.core.page_pool import PagePool, extend_slots, num_pages_for
+from dspine_cluster.core.page_pool import extend_slots, num_pages_for
 from dspine_cluster.types import PAGE_TOKENS
 
 K = TypeVar("K", bound=Hashable)
@@ -28,16 +28,14 @@ class DraftContextTable(Generic[K]):
         assert num_pages >= 1
         assert max_context_tokens >= 1
         self.max_context_tokens = max_context_tokens
-        self.num_evictions = 0
         self.shortened: set[K] = set()
         """Contexts that have lost pages to others, until whoever keeps copies of their page tables empties it."""
-        self._pool = PagePool(num_pages)
-        self._index = DraftPageIndex(max(1, max_context_tokens // PAGE_TOKENS))
+        self._pages = KeyedPages(num_pages, max(1, max_context_tokens // PAGE_TOKENS))
         self._records: dict[K, DraftRecord] = {}
         self.end_of: Callable[[K], int] = lambda key: 0
         """Up to where positions have come to follow each context's newest one, as whoever grows contexts sees it: as
         far as there are pages for them and its `newest_run` allows. Records are told when they are asked."""
-        self.prefix_events = self._index.events
+        self.prefix_events = self._pages.events
         """Of the cached pages before which nothing is missing that a draft would read; any thread may take them."""
 
     def __contains__(self, key: K) -> bool:
@@ -48,12 +46,12 @@ class DraftContextTable(Generic[K]):
 
     @property
     def num_pages(self) -> int:
-        return self._pool.num_pages
+        return self._pages.num_pages
 
     @property
     def num_free_pages(self) -> int:
         """Pages that no open request holds, cached ones included."""
-        return self._pool.num_free + self._index.num_idle
+        return self._pages.num_free
 
     @property
     def page_usage_ratio(self) -> float:
@@ -63,7 +61,12 @@ class DraftContextTable(Generic[K]):
     @property
     def num_cached_pages(self) -> int:
         """Pages that can be found by key, held or not."""
-        return len(self._index)
+        return self._pages.num_keyed
+
+    @property
+    def num_evictions(self) -> int:
+        """Cached pages that had to make room."""
+        return self._pages.num_evictions
 
     def open(self, key: K, page_keys: Sequence[PageKey] = ()) -> list[tuple[int, int]]:
         """Start a context with what is cached of the pages that `page_keys` names, the request's first.
@@ -75,9 +78,10 @@ class DraftContextTable(Generic[K]):
         record = self._records[key] = DraftRecord(list(page_keys))
         oldest = len(page_keys) * PAGE_TOKENS - self.max_context_tokens
         for number in range(max(0, oldest // PAGE_TOKENS), len(page_keys)):
-            page = self._index.find(page_keys[number])
+            page = self._pages.find(page_keys[number])
             if page is not None:
-                self._take_shared(record, number, page)
+                self._pages.hold(page)
+                record.put(number, page)
                 record.positions.add(number * PAGE_TOKENS, (number + 1) * PAGE_TOKENS)
         return record.positions.ranges
 
@@ -92,8 +96,8 @@ class DraftContextTable(Generic[K]):
         self.shortened.discard(key)
         for number in sorted(
             record.pages, reverse=True
-        ):  # of equally old pages the last is of least use to others
-            self._release(record.pages[number])
+        ):  # of equally old ones the last is of least use to others
+            self._pages.release(record.pages[number])
 
     def place(self, key: K, start: int, end: int) -> list[Placement]:
         """Make room for positions `start <= position < end`, or for the newest of them, and count them as present.
@@ -141,7 +145,7 @@ class DraftContextTable(Generic[K]):
         page. Returns those of the first contexts, as many as there are pages for."""
         records = [self._records[key] for key, _ in wanted]
         held = [record.pages.get(number) for record, (_, number) in zip(records, wanted, strict=True)]
-        fresh = self._allocate_each(held.count(None))
+        fresh = self._pages.allocate_each(held.count(None))
         pages: list[int] = []
         for record, (_, number), own in zip(records, wanted, held, strict=True):
             page = next(fresh, None) if own is None else own
@@ -181,45 +185,38 @@ class DraftContextTable(Generic[K]):
         record = self._records[key]
         record.is_trusted = False
         for page in record.pages.values():
-            if page in self._index:
-                self._index.remove(page)
-                self._pool.release([page])
+            self._pages.withhold(page)
 
     def publish(self) -> None:
         """Bring `prefix_events` up to date."""
-        self._index.publish()
+        self._pages.publish()
 
     def check_integrity(self) -> None:
         """Assert that every page has the holders it counts, and every present or cached position a page."""
         for key in self._records:
             self._record(key)
-        self._pool.check_integrity()
-        self._index.check_integrity()
-        num_references = [int(page in self._index) for page in range(self.num_pages)]
+        num_holders = [0] * self.num_pages
         for record in self._records.values():
             assert len(set(record.pages.values())) == len(record.pages), "a page is held twice by one request"
             assert not record.pages or record.lowest == min(record.pages)
             for number, page in enumerate(record.run, record.run_start):
                 assert record.pages[number] == page, "a page table is out of date"
             for page in record.pages.values():
-                num_references[page] += 1
+                num_holders[page] += 1
             for start, end in record.positions.ranges:
                 numbers = range(start // PAGE_TOKENS, (end - 1) // PAGE_TOKENS + 1)
                 assert all(number in record.pages for number in numbers), "a position has no page"
             for number, page in record.pages.items():
-                if num_references[page] > 1 and page in self._index:
-                    assert record.has_whole_page(number), "a page that is shared is not full"
-        assert num_references == [self._pool.num_references(page) for page in range(self.num_pages)]
-        num_idle = sum(num_references[page] == 1 for page in self._index.pages)
-        assert num_idle == self._index.num_idle, (
-            "a page that nobody holds cannot be evicted, or one that is held can"
-        )
+                assert page not in self._pages or record.has_whole_page(number), (
+                    "a page with a key is not full"
+                )
+        self._pages.check_integrity(num_holders)
 
     def _hold(self, record: DraftRecord, number: int) -> bool:
         """Give the record page `number` if it lacks it; False if that would cost a newer page or another's last."""
         if number in record.pages:
             return True
-        while (page := self._allocate()) is None:
+        while (page := self._pages.allocate()) is None:
             if not self._give_up_page(record, number):
                 return False
         record.put(number, page)
@@ -232,24 +229,6 @@ class DraftContextTable(Generic[K]):
         if 0 < record.positions.end < end:  # whoever has lost all its positions since has none to follow
             record.positions.grow(end)
         return record
-
-    def _allocate(self) -> int | None:
-        """A page that nobody holds, at the cost of a cached one if there is no other."""
-        if not self._pool.num_free and (evicted := self._index.evict()) is not None:
-            self._pool.release([evicted])
-            self.num_evictions += 1
-        pages = self._pool.allocate(1)
-        return None if pages is None else pages[0]
-
-    def _allocate_each(self, count: int) -> Iterator[int]:
-        """As many such pages, or as there are."""
-        pages = self._pool.allocate(count)
-        if pages is not None:
-            yield from pages
-            return
-        while count and (page := self._allocate()) is not None:
-            count -= 1
-            yield page
 
     def _give_up_page(self, record: DraftRecord, number: int) -> bool:
         """Drop the oldest page of the largest holder, of `record` itself if it is about as large. It becomes free
@@ -267,7 +246,7 @@ class DraftContextTable(Generic[K]):
     def _drop_oldest_page(self, record: DraftRecord) -> None:
         number = record.lowest
         record.positions.drop_before((number + 1) * PAGE_TOKENS)
-        self._release(record.drop(number))
+        self._pages.release(record.drop(number))
 
     def _drop_pages_before(self, record: DraftRecord, position: int) -> None:
         """Let go of the pages that lie wholly before `position`."""
@@ -278,24 +257,9 @@ class DraftContextTable(Generic[K]):
         """Let others find page `number` if it is full and has a key; of two pages with one key the first is kept."""
         if not (record.is_trusted and number < len(record.keys) and record.has_whole_page(number)):
             return
-        key, page = record.keys[number], record.pages[number]
-        found = self._index.find(key)
-        if found == page:
-            return
-        if found is not None:
-            self._take_shared(record, number, found)
-            self._pool.release([page])
-        elif page not in self._index:
-            self._pool.share([page])
-            self._index.add(key, record.keys[number - 1] if number else None, number, page)
-
-    def _take_shared(self, record: DraftRecord, number: int, page: int) -> None:
-        self._pool.share([page])
-        self._index.note_held(page)
-        record.put(number, page)
-
-    def _release(self, page: int) -> None:
-        """One holder lets go of a page."""
-        self._pool.release([page])
-        if page in self._index and self._pool.num_references(page) == 1:
-            self._index.note_idle(page)
+        page = record.pages[number]
+        shared = self._pages.offer(
+            page, record.keys[number], record.keys[number - 1] if number else None, number
+        )
+        if shared != page:
+            record.put(number, shared)

@@ -70,7 +70,7 @@ def take_prefix_events(table: DraftContextTable[str]) -> tuple[set[bytes], set[b
 
 def whole_prefixes(table: DraftContextTable[str]) -> set[bytes]:
     """Keys of the cached pages before which nothing is missing that a draft would read."""
-    cached = set(table._index._entries)
+    cached = set(table._pages._index._entries)
     num_context = max(1, table.max_context_tokens // 16)
     return {
         key
@@ -119,7 +119,7 @@ class TableMachine(RuleBasedStateMachine):
         if name in self.table:
             held = self.table._records[name].pages.values()
             self.table.distrust(name)
-            assert not any(page in self.table._index for page in held)
+            assert not any(page in self.table._pages for page in held)
 
     @rule(name=names, start=st.integers(0, 150), count=st.integers(1, 60))
     def place(self, name: str, start: int, count: int) -> None:
@@ -354,8 +354,9 @@ def test_a_page_that_is_held_is_not_evicted() -> None:
 def test_what_was_evicted_in_the_middle_can_be_filled_in() -> None:
     slots, _ = cached_table(6, num_tokens=96)
     table = slots.table
-    table._index.remove(hole := table._index._entries[key_of(TEXT, 2)].page)
-    table._pool.release([hole])
+    hole = table._pages.find(key_of(TEXT, 2))
+    assert hole is not None
+    table._pages.withhold(hole)
     assert slots.open("a", TEXT, 6) == [(0, 32), (48, 96)]
     assert slots.read("a", 96) == list(range(48, 96))
     assert slots.write("a", 30, 50) == list(range(32, 48))
