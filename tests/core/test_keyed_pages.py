@@ -5,11 +5,11 @@ from dspine_cluster.core.keyed_pages import KeyedPages
 KEYS = [bytes([number]) * 16 for number in range(8)]
 
 
-def keyed(pages: KeyedPages, number: int) -> int:
-    """A page with a key that nobody holds."""
+def keyed(pages: KeyedPages, name: int) -> int:
+    """The first page of a request, with a key, that nobody holds."""
     page = pages.allocate()
     assert page is not None
-    assert pages.offer(page, KEYS[number], None, number) == page
+    assert pages.offer(page, KEYS[name], None, 0) == page
     pages.release(page)
     return page
 
@@ -38,7 +38,7 @@ def test_a_page_without_a_key_is_free_once_it_is_let_go_of() -> None:
 
 def test_what_nobody_has_used_for_longest_makes_room_first_and_what_is_held_never_does() -> None:
     pages = KeyedPages(3, 1)
-    old, held, _ = (keyed(pages, number) for number in range(3))
+    old, held, _ = (keyed(pages, name) for name in range(3))
     pages.hold(held)
     assert pages.allocate() == old
     assert pages.find(KEYS[0]) is None
