@@ -31,6 +31,7 @@ from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.engine import padded_batch, sampling
 from dspine_cluster.engine.batch import PackedBatch
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.garbage import collect_rarely
@@ -134,6 +135,7 @@ class VerifierBench:
         self._waiter.watch(channel)
         self.loop.drafters.connect(endpoint, channel)
 
+    @in_inference_mode
     def run(self, num_rounds: int, *, profile: bool) -> list[Round]:
         """Let all requests decode; the rounds in which all had a block."""
         stop = StopConditions(max_tokens=_MAX_TOKENS, ignore_eos=True)

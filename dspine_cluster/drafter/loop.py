@@ -18,6 +18,7 @@ from dspine_cluster.drafter.client import Client, RequestKey
 from dspine_cluster.drafter.context_rows import ContextRows
 from dspine_cluster.drafter.counters import DraftCounters
 from dspine_cluster.drafter.runner import Arrival, DraftRunner, Drafts
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.errors import ChannelClosedError, ChannelError, EngineStoppedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import (
@@ -109,6 +110,7 @@ class DrafterLoop:
         if time.monotonic() - self._advanced_at_s > stall_s:
             raise EngineStoppedError(f"the drafter loop has not advanced for {stall_s} s")
 
+    @in_inference_mode
     def run(self) -> None:
         """Serve until `stop` or a failure of the model."""
         try:

@@ -15,6 +15,7 @@ from dspine_cluster.drafter.context_rows import DraftPages
 from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import can_record
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter
@@ -112,7 +113,7 @@ class DraftRunner:
         if self._graphs is not None:
             self._graphs.warm_up()
 
-    @torch.inference_mode()
+    @in_inference_mode
     def ingest(self, arrivals: Sequence[Arrival]) -> float:
         """Project features and store them. Of rows that go to the same slot the last is kept. Returns the seconds that
         this took."""
@@ -136,7 +137,7 @@ class DraftRunner:
             self._pool.write(slots[own], keys, values)
         return time.monotonic() - started_s
 
-    @torch.inference_mode()
+    @in_inference_mode
     def draft(self, asks: Draft, contexts: DraftPages) -> Drafts:
         """Draft all blocks in one batch, each with its context."""
         if self._pace is None:

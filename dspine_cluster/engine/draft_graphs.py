@@ -12,6 +12,7 @@ from torch import Tensor
 from dspine_cluster.core.graph_buckets import table_pages
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.graphs import GraphCache
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.staging import Staging
 from dspine_cluster.models.drafter import DraftContext, Drafter
 
@@ -47,7 +48,7 @@ class DraftGraphs:
         self._inputs: dict[_Size, Staging] = {}
         self._graphs: GraphCache[_Size, tuple[Tensor, Tensor]] = GraphCache(pool.keys.device)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def candidates(self, blocks: Sequence[DraftPlace]) -> tuple[Tensor, Tensor] | None:
         """As `Drafter.candidates`, good until the next call; None for more blocks than are padded.
 

@@ -7,12 +7,12 @@ from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, PackedRows, Segment
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.page_table import IntArray, PageTable, pool_slots
@@ -58,7 +58,7 @@ class Engine:
         if graph_buckets is not None:
             self.graphs = PassGraphs(self._run, graph_buckets, self.kv_pool, self.state_pool)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def forward(
         self,
         blocks: Sequence[Segment],
@@ -119,7 +119,7 @@ class Engine:
         hidden: Tensor = output.hidden
         return hidden
 
-    @torch.inference_mode()
+    @in_inference_mode
     def logits(self, hidden: Tensor) -> Tensor:
         """Raw logits `[rows, vocab_size]` float32 of final hidden states, padded so that few rows give the same."""
         num_rows = len(hidden)

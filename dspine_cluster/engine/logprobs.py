@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.sampling import MAX_ROWS
 from dspine_cluster.types import Logprobs
 
 
-@torch.inference_mode()
+@in_inference_mode
 def token_logprobs(
     logits_of: Callable[[int, int], Tensor],
     token_ids: Sequence[int],

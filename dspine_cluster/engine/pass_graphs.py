@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from dspine_cluster.core.graph_buckets import GraphBucket, GraphBuckets, table_pages
 from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.graphs import GraphCache
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.padded_batch import PaddedBatch
 from dspine_cluster.engine.pools import KvPool, StatePool
 
@@ -54,7 +54,7 @@ class PassGraphs:
         size = self._size(blocks)
         return size is not None and self._graphs.is_recorded(size)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def warm_up(self) -> None:
         """Record plain decoding and whole blocks over short contexts. Pools stay as they are."""
         for bucket in self._buckets.common():

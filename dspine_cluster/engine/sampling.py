@@ -11,13 +11,14 @@ from torch import Tensor
 from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.choosing import choose_greedy, choose_seeded, choose_unseeded
 from dspine_cluster.engine.filters import FilterRows, target_probs
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.types import SamplingParams
 
 MAX_ROWS = 256
 """Rows of logits that are alive at once."""
 
 
-@torch.inference_mode()
+@in_inference_mode
 def verify(
     logits_of: Callable[[int, int], Tensor],
     blocks: Sequence[Block],

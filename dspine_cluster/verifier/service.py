@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from dspine_cluster.config import VerifierConfig
 from dspine_cluster.core.cluster_records import ReplicaReport
 from dspine_cluster.engine.grammar_state import CompiledGrammar
+from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.errors import EngineStoppedError, OverloadedError
 from dspine_cluster.observability.timeline import Timeline, traced_phases
 from dspine_cluster.observability.tracing import NO_TRACING, Tracing
@@ -208,6 +209,7 @@ class VerifierService:
         if self._failure is not None or not self._thread.is_alive():
             raise EngineStoppedError(f"the engine loop has ended: {self._failure!r}")
 
+    @in_inference_mode
     def _run(self) -> None:
         try:
             while not self._stopping:
