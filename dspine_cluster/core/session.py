@@ -60,16 +60,15 @@ class Session:
     state_slot: int | None = None
     round: int = 0
     """Number of the round that decodes the present anchor; a draft belongs to exactly one."""
-    num_rounds: int = 0
-    proposed_tokens: int = 0
-    verified_tokens: int = 0
-    accepted_tokens: int = 0
+    counts: Counts = field(init=False)
+    """What `usage` changes in from round to round, as it is now."""
     _keys: list[PageKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.tokens = [*self.request.prompt_ids, *self.request.forced_output_ids]
         self.max_length = len(self.request.prompt_ids) + self.request.stop.max_tokens
         self.is_greedy = self.request.sampling.is_greedy
+        self.counts = len(self.tokens), 0, 0, 0, 0
 
     @property
     def num_prompt(self) -> int:
@@ -107,17 +106,7 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        return self.usage_at(self.counts())
-
-    def counts(self) -> Counts:
-        """What `usage` changes in from round to round, as it is now."""
-        return (
-            len(self.tokens),
-            self.num_rounds,
-            self.proposed_tokens,
-            self.verified_tokens,
-            self.accepted_tokens,
-        )
+        return self.usage_at(self.counts)
 
     def usage_at(self, counts: Counts) -> Usage:
         """The usage when `counts` gave this; its prompt had been admitted then."""
@@ -154,6 +143,7 @@ class Session:
         assert self.phase is Phase.PREFILL
         assert self.num_computed == len(self.tokens)
         self.tokens.append(token)
+        self.counts = len(self.tokens), *self.counts[1:]
         self.phase = Phase.DECODE
         self.round += 1
 
@@ -169,14 +159,18 @@ class Session:
         assert num_accepted <= num_tokens <= num_accepted + 1
         assert num_tokens
         self.num_in_state = num_computed + 1
-        self.num_computed = num_computed = num_computed + num_tokens
-        committed.extend(tokens)
+        self.num_computed = num_computed + num_tokens
+        committed += tokens
         self.round += 1
-        self.num_rounds = num_rounds = self.num_rounds + 1
-        self.proposed_tokens = num_proposed = self.proposed_tokens + num_proposed
-        self.verified_tokens = num_verified = self.verified_tokens + num_verified
-        self.accepted_tokens = num_accepted = self.accepted_tokens + num_accepted
-        return num_computed + 1, num_rounds, num_proposed, num_verified, num_accepted
+        before, rounds, proposed, verified, accepted = self.counts
+        self.counts = counts = (
+            before + num_tokens,
+            rounds + 1,
+            proposed + num_proposed,
+            verified + num_verified,
+            accepted + num_accepted,
+        )
+        return counts
 
     def preempt(self) -> Sequence[int]:
         """Give up pages and slot and wait again; committed tokens stay. Returns the pages to release."""

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from dspine_cluster.observability.catalogue import LENGTHS, ROUND_SECONDS
 from dspine_cluster.observability.histogram import Histogram, histogram_of
+
+Round: TypeAlias = tuple[int, int, int, int]
+"""Of one request: proposed, verified, accepted and committed tokens. Accepted are those that became output."""
+
+_FIGURES_OF_ROUNDS = (
+    "rounds_total",
+    "drafted_rounds_total",
+    "proposed_tokens_total",
+    "verified_tokens_total",
+    "accepted_tokens_total",
+    "committed_tokens_total",
+)
 
 
 class RoundPhase(StrEnum):
@@ -26,15 +39,6 @@ class RoundPhase(StrEnum):
 class VerifierMetrics:
     """Written by the loop's thread alone; others read `snapshot`. Counters only grow."""
 
-    rounds_total: int = 0
-    """Rounds of single requests, drafted or plain."""
-    drafted_rounds_total: int = 0
-    """Of these, those with proposals at hand, verified or not."""
-    proposed_tokens_total: int = 0
-    verified_tokens_total: int = 0
-    accepted_tokens_total: int = 0
-    committed_tokens_total: int = 0
-    """Tokens committed by rounds; the token that prefill yields belongs to none."""
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
     """Of these, those whose prefix was found in the cache when the request was admitted."""
@@ -44,21 +48,49 @@ class VerifierMetrics:
     preemptions_total: int = 0
     evicted_pages_total: int = 0
     evicted_checkpoints_total: int = 0
-    verify_length_total: Counter[int] = field(default_factory=Counter)
-    """Drafted rounds by verify length."""
     running_requests: int = 0
     waiting_requests: int = 0
     page_usage_ratio: float = 0.0
     """Pages of running requests; cached pages that none of them holds count as free."""
     cached_pages: int = 0
     checkpoints: int = 0
-    _accepted_total: Counter[int] = field(default_factory=Counter)
-    """Rounds by accepted tokens: cheaper to count than every position of every round."""
-    _committed_total: Counter[int] = field(default_factory=Counter)
-    """Rounds by committed tokens."""
+    _rounds: Counter[Round] = field(default_factory=Counter)
+    """How often a round was like that: cheaper to count than each figure of every round."""
     _round_seconds: dict[RoundPhase, Histogram] = field(
         default_factory=lambda: {phase: Histogram(ROUND_SECONDS) for phase in RoundPhase}
     )
+
+    @property
+    def rounds_total(self) -> int:
+        """Rounds of single requests, drafted or plain."""
+        return sum(dict(self._rounds).values())
+
+    @property
+    def drafted_rounds_total(self) -> int:
+        """Of these, those with proposals at hand, verified or not."""
+        return self.verify_length_total.total()
+
+    @property
+    def proposed_tokens_total(self) -> int:
+        return _sum(self._rounds_by(0))
+
+    @property
+    def verified_tokens_total(self) -> int:
+        return _sum(self._rounds_by(1))
+
+    @property
+    def accepted_tokens_total(self) -> int:
+        return _sum(self._rounds_by(2))
+
+    @property
+    def committed_tokens_total(self) -> int:
+        """Tokens committed by rounds; the token that prefill yields belongs to none."""
+        return _sum(self._rounds_by(3))
+
+    @property
+    def verify_length_total(self) -> Counter[int]:
+        """Drafted rounds by verify length."""
+        return self._rounds_by(1, is_drafted=True)
 
     @property
     def verified_tokens_per_position_total(self) -> Counter[int]:
@@ -68,29 +100,11 @@ class VerifierMetrics:
     @property
     def accepted_tokens_per_position_total(self) -> Counter[int]:
         """By position in the block, from 1."""
-        return _by_position(self._accepted_total)
+        return _by_position(self._rounds_by(2))
 
-    def note_rounds(
-        self,
-        *,
-        proposed: Sequence[int],
-        verified: Sequence[int],
-        accepted: Sequence[int],
-        committed: Sequence[int],
-    ) -> None:
-        """Count the rounds of a pass: the tokens of each request. Accepted are those that became output."""
-        if not proposed:
-            return
-        lengths = [length for length, num_proposed in zip(verified, proposed, strict=True) if num_proposed]
-        self.rounds_total += len(proposed)
-        self.drafted_rounds_total += len(lengths)
-        self.verify_length_total.update(lengths)
-        self.proposed_tokens_total += sum(proposed)
-        self.verified_tokens_total += sum(verified)
-        self.accepted_tokens_total += sum(accepted)
-        self.committed_tokens_total += sum(committed)
-        self._accepted_total.update(accepted)
-        self._committed_total.update(committed)
+    def note_rounds(self, rounds: Iterable[Round]) -> None:
+        """Count the rounds of a pass."""
+        self._rounds.update(rounds)
 
     def note_phase(self, phase: RoundPhase, seconds: float) -> None:
         """A part of a round took so long."""
@@ -98,28 +112,35 @@ class VerifierMetrics:
 
     def snapshot(self) -> dict[str, float]:
         """Every figure by name; those that are counted apart carry by what in braces."""
-        figures: dict[str, float] = {
-            name: getattr(self, name)
-            for name in self.__dataclass_fields__
-            if not name.startswith("_") and name != "verify_length_total"
-        }
+        fields = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
+        figures: dict[str, float] = {name: getattr(self, name) for name in (*_FIGURES_OF_ROUNDS, *fields)}
         for name in ("verified_tokens_per_position_total", "accepted_tokens_per_position_total"):
             figures |= {f"{name}{{position={key}}}": count for key, count in getattr(self, name).items()}
-        # Copied in one go: the loop's thread may count something new meanwhile.
         for name, rounds, bounds in (
-            ("acceptance_length", dict(self._committed_total), LENGTHS[1:]),
-            ("verify_length", dict(self.verify_length_total), LENGTHS[:-1]),
+            ("acceptance_length", self._rounds_by(3), LENGTHS[1:]),
+            ("verify_length", self.verify_length_total, LENGTHS[:-1]),
         ):
             figures |= histogram_of(rounds, bounds).figures(name)
         for phase, seconds in self._round_seconds.items():
             figures |= seconds.figures("round_seconds", {"phase": phase})
         return figures
 
+    def _rounds_by(self, column: int, *, is_drafted: bool = False) -> Counter[int]:
+        """How many rounds there are by one of their figures, perhaps of those alone that had proposals."""
+        rounds: Counter[int] = Counter()
+        for own, count in dict(self._rounds).items():  # copied in one go: the loop's thread counts meanwhile
+            if own[0] or not is_drafted:
+                rounds[own[column]] += count
+        return rounds
 
-def _by_position(rounds_by_length: Counter[int]) -> Counter[int]:
+
+def _sum(rounds: Counter[int]) -> int:
+    return sum(value * count for value, count in rounds.items())
+
+
+def _by_position(rounds: Counter[int]) -> Counter[int]:
     """How many rounds reached each position."""
-    rounds = dict(rounds_by_length)  # copied in one go: the loop's thread may count a new length meanwhile
     reached: Counter[int] = Counter()
     for position in range(max(rounds, default=0), 0, -1):
-        reached[position] = reached[position + 1] + rounds.get(position, 0)
+        reached[position] = reached[position + 1] + rounds[position]
     return Counter({position: reached[position] for position in sorted(reached) if reached[position]})

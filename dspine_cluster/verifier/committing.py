@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dspine_cluster.core.acceptance import cut_at_end
-from dspine_cluster.core.batch_planner import BatchPlan
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans
+from dspine_cluster.core.session import Session
 from dspine_cluster.engine.blocks import Verdict
-from dspine_cluster.observability.metrics import VerifierMetrics
-from dspine_cluster.types import FinishReason
+from dspine_cluster.observability.metrics import Round, VerifierMetrics
+from dspine_cluster.types import PAGE_TOKENS, FinishReason
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.streams import Stream, Streams
+
+
+@dataclass(slots=True)
+class Commits:
+    """What a pass has come to."""
+
+    outputs: list[Committed] = field(default_factory=list)
+    rounds: list[tuple[Session, int]] = field(default_factory=list)
+    """Sessions that had their round and go on, each with the proposals that can still become output beside a bonus
+    token."""
+    joined: list[tuple[Session, int]] = field(default_factory=list)
+    """As `rounds`, of those whose prefill was completed."""
 
 
 class Committing:
@@ -23,72 +37,85 @@ class Committing:
         streams: Streams,
         metrics: VerifierMetrics,
         eos_token_ids: Collection[int],
+        max_proposals: int,
         end: Callable[[int], None],
     ) -> None:
-        """`end` is called with the uid of each request that has ended."""
+        """A block has up to `max_proposals`. `end` is called with the uid of each request that has ended."""
         self._streams = streams
         self._metrics = metrics
         self._eos_token_ids = eos_token_ids
+        self._max_proposals = max_proposals
         self._end = end
 
     def commit(
-        self,
-        plan: BatchPlan,
-        verdicts: Sequence[Verdict],
-        drafted: Mapping[int, DraftedBlock],
-    ) -> list[Committed]:
+        self, plan: BatchPlan, verdicts: Sequence[Verdict], drafted: Mapping[int, DraftedBlock]
+    ) -> Commits:
         """Commit what a pass has decided, and end the requests that end with it. `verdicts` and `drafted` as for
         `PassRunner.run`."""
-        sessions = [*plan.blocks.sessions, *plan.completing]
-        num_blocks, lengths = len(plan.blocks), plan.blocks.verify_lengths
+        completing = plan.completing
         for chunk in plan.chunks:
             chunk.session.advance_prefill(chunk.num_tokens)
             self._streams.prefix_cache.note_computed(chunk.session)
-        proposed: list[int] = []
-        accepted: list[int] = []
-        committed: list[Committed] = []
-        charged: dict[str, int] = {}  # tokens by client
-        streams, by_uid = self._streams, self._streams.by_uid
+        commits = Commits()
+        self._commit_rounds(commits, plan.blocks, verdicts, drafted)
+        for session, verdict in zip(completing, verdicts[len(plan.blocks) :], strict=True):
+            self._commit_first(commits, session, verdict)
+        return commits
+
+    def _commit_rounds(
+        self,
+        commits: Commits,
+        blocks: BlockPlans,
+        verdicts: Sequence[Verdict],
+        drafted: Mapping[int, DraftedBlock],
+    ) -> None:
+        streams, by_uid, most = self._streams, self._streams.by_uid, self._max_proposals
         grows_in_decoding = streams.prefix_cache.grows_in_decoding
-        for number, (session, verdict) in enumerate(zip(sessions, verdicts, strict=True)):
+        outputs, going_on = commits.outputs, commits.rounds
+        rounds: list[Round] = []
+        charged: dict[str, int] = {}  # tokens by client
+        for session, num_verified, verdict in zip(
+            blocks.sessions, blocks.verify_lengths, verdicts, strict=False
+        ):
             uid = session.uid
             stream = by_uid[uid]
             tokens, num_accepted = verdict.token_ids, verdict.num_accepted
+            num_left = session.max_length - len(session.tokens) - len(tokens)
             text: str | Detokenizer = stream.detokenizer
             reason = None
-            if (
-                stream.may_stop
-                or len(session.tokens) + len(tokens) >= session.max_length
-                or not stream.end_ids.isdisjoint(tokens)
-            ):
+            if num_left <= 0 or stream.may_stop or not stream.end_ids.isdisjoint(tokens):
                 tokens, reason, text = self._cut(stream, tokens)
                 num_accepted = min(num_accepted, len(tokens))
-            if number < num_blocks:
-                block = drafted.get(uid)
-                num_proposed = 0 if block is None else len(block.tokens)
-                counts = session.commit_round(tokens, num_proposed, lengths[number], num_accepted)
-                proposed.append(num_proposed)
-                accepted.append(num_accepted)
-            else:
-                session.commit_first(tokens[0])
-                counts = session.counts()
-                stream.note_phase()
+            block = drafted.get(uid)
+            num_proposed = 0 if block is None else len(block.tokens)
+            counts = session.commit_round(tokens, num_proposed, num_verified, num_accepted)
+            rounds.append((num_proposed, num_verified, num_accepted, len(tokens)))
             client = session.request.client
             charged[client] = charged.get(client, 0) + len(tokens)
             if reason is not None:
                 self._end(uid)
-            elif grows_in_decoding:
-                streams.prefix_cache.note_computed(session)
-            committed.append(Committed(uid, tokens, num_accepted, reason, session, counts, text))
+            else:
+                going_on.append((session, num_left - 1 if num_left <= most else most))
+                if grows_in_decoding and session.num_computed // PAGE_TOKENS > session.num_indexed_pages:
+                    streams.prefix_cache.note_computed(session)
+            outputs.append(Committed(uid, tokens, num_accepted, reason, session, counts, text))
         for client, num_tokens in charged.items():
             streams.charge(client, num_tokens)
-        self._metrics.note_rounds(
-            proposed=proposed,
-            verified=lengths,
-            accepted=accepted,
-            committed=[len(own.token_ids) for own in committed[:num_blocks]],
-        )
-        return committed
+        self._metrics.note_rounds(rounds)
+
+    def _commit_first(self, commits: Commits, session: Session, verdict: Verdict) -> None:
+        """What the end of its prefill gives a session."""
+        stream = self._streams.by_uid[session.uid]
+        tokens, reason, text = self._cut(stream, verdict.token_ids)
+        session.commit_first(tokens[0])
+        stream.note_phase()
+        self._streams.charge(session.request.client, 1)
+        if reason is not None:
+            self._end(session.uid)
+        else:
+            num_useful = min(session.remaining_output - 1, self._max_proposals)
+            commits.joined.append((session, num_useful))
+        commits.outputs.append(Committed(session.uid, tokens, 0, reason, session, session.counts, text))
 
     def _cut(
         self, stream: Stream, tokens: tuple[int, ...]

@@ -26,13 +26,13 @@ from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.types import FinishReason, GenerateRequest
 from dspine_cluster.verifier.committed import Committed
-from dspine_cluster.verifier.committing import Committing
+from dspine_cluster.verifier.committing import Commits, Committing
 from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.links import OnLost
 from dspine_cluster.verifier.load_meter import LoadMeter
-from dspine_cluster.verifier.pacing import Pacing, Wanted
+from dspine_cluster.verifier.pacing import Pacing
 from dspine_cluster.verifier.passes import PassRunner
 from dspine_cluster.verifier.streams import Stream, Streams
 
@@ -91,7 +91,11 @@ class VerifierLoop:
         self._load_meter = LoadMeter(clock)
         self.meter = VerifierMeter(engine_config.max_running_requests)
         self._committing = Committing(
-            self.streams, self.metrics, self._eos_token_ids, lambda uid: self._end(uid, keep_state=True)
+            self.streams,
+            self.metrics,
+            self._eos_token_ids,
+            self._max_proposals,
+            lambda uid: self._end(uid, keep_state=True),
         )
         self._arrivals = count()
         self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
@@ -119,7 +123,7 @@ class VerifierLoop:
         )
         # What the forced tokens made certain has been delivered already; what they left open is still held.
         if detokenizer.push(request.forced_output_ids).stopped:
-            self._deliver([Committed(uid, (), 0, FinishReason.STOP, session, session.counts(), "")])
+            self._deliver([Committed(uid, (), 0, FinishReason.STOP, session, session.counts, "")])
             return
         rules = LogitRules(
             request.sampling,
@@ -178,13 +182,13 @@ class VerifierLoop:
         self.policy.note_pass(outcomes, load, ended_s - started_s)
         self.meter.note_pass(load.num_prefill_tokens, len(verdicts) - len(plan.blocks))
         committing_from_s = self._clock()
-        committed = self._committing.commit(plan, verdicts, self._drafted)
+        commits = self._committing.commit(plan, verdicts, self._drafted)
         if not with_features:
             self.drafters.hold_back(plan.sessions)
-        self._ask_for_drafts(plan)
+        self._ask_for_drafts(plan, commits)
         self.streams.write_gauges(self.metrics)
-        self._passes.logprobs.attach(committed)
-        self._deliver(committed)
+        self._passes.logprobs.attach(commits.outputs)
+        self._deliver(commits.outputs)
         if plan.blocks:
             self.metrics.note_phase(RoundPhase.PLAN, pass_started_s - started_s)
             self.metrics.note_phase(RoundPhase.VERIFY, ended_s - pass_started_s)
@@ -232,16 +236,18 @@ class VerifierLoop:
         return plan
 
     def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
+        most = self._max_proposals
         uids = [session.uid for session in ready]
         num_proposals: list[int] = []
         cells: list[Sequence[int]] = []
         drafted = map(self._drafted.get, uids)
-        for block, (_, num_useful) in zip(drafted, self._num_useful(ready), strict=True):
+        for session, block in zip(ready, drafted, strict=True):
             if block is None:
                 num_proposals.append(0)
                 cells.append(())
                 continue
             count = len(block.tokens)
+            num_useful = left if (left := session.max_length - len(session.tokens) - 1) < most else most
             num_proposals.append(count if count < num_useful else num_useful)
             cells.append(block.cells)
         counts = list(zip(ready, num_proposals, strict=True))
@@ -251,21 +257,11 @@ class VerifierLoop:
         blocks = Blocks(uids, num_proposals, cells, [session.is_greedy for session in ready])
         return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
 
-    def _num_useful(self, sessions: Sequence[Session]) -> Wanted:
-        """Each with the proposals that can still become output beside a bonus token."""
-        most = self._max_proposals
-        return [(s, left if (left := s.max_length - len(s.tokens) - 1) < most else most) for s in sessions]
-
-    def _ask_for_drafts(self, plan: BatchPlan) -> None:
+    def _ask_for_drafts(self, plan: BatchPlan, commits: Commits) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
-        rounds = [session for session in plan.blocks.sessions if session.phase is Phase.DECODE]
-        prompts = [chunk.session for chunk in plan.chunks if chunk.session.phase is not Phase.WAITING]
         self.policy.note_joining(self.streams.num_joining)
-        self._pacing.ask(
-            self._num_useful(rounds),
-            self._num_useful([session for session in prompts if session.phase is Phase.DECODE]),
-            [session for session in prompts if session.phase is Phase.PREFILL],
-        )
+        prefilling = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.PREFILL]
+        self._pacing.ask(commits.rounds, commits.joined, prefilling)
 
     def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""

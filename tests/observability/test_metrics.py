@@ -11,8 +11,8 @@ from dspine_cluster.observability.metrics import VerifierMetrics
 
 def test_positions_are_counted_up_to_what_was_verified_and_accepted() -> None:
     metrics = VerifierMetrics()
-    metrics.note_rounds(proposed=[15], verified=[3], accepted=[1], committed=[2])
-    metrics.note_rounds(proposed=[15], verified=[2], accepted=[2], committed=[3])
+    metrics.note_rounds([(15, 3, 1, 2)])
+    metrics.note_rounds([(15, 2, 2, 3)])
     figures = metrics.snapshot()
     verified = [figures[f"verified_tokens_per_position_total{{position={j}}}"] for j in (1, 2, 3)]
     accepted = [figures[f"accepted_tokens_per_position_total{{position={j}}}"] for j in (1, 2)]
@@ -25,7 +25,7 @@ def test_positions_are_counted_up_to_what_was_verified_and_accepted() -> None:
 def test_drafted_rounds_are_counted_by_verify_length() -> None:
     metrics = VerifierMetrics()
     for num_proposed, num_verified in ((15, 3), (15, 0), (15, 3), (0, 0)):
-        metrics.note_rounds(proposed=[num_proposed], verified=[num_verified], accepted=[0], committed=[1])
+        metrics.note_rounds([(num_proposed, num_verified, 0, 1)])
     figures = metrics.snapshot()
     assert (figures["rounds_total"], figures["drafted_rounds_total"]) == (4, 3)
     assert (figures["verify_length_bucket{le=0.0}"], figures["verify_length_bucket{le=3.0}"]) == (1, 3)
@@ -46,7 +46,7 @@ def test_a_snapshot_can_be_taken_while_new_positions_are_counted() -> None:
 
     def count() -> None:
         for length in range(1500):
-            metrics.note_rounds(proposed=[length], verified=[length], accepted=[length], committed=[length])
+            metrics.note_rounds([(length, length, length, length)])
 
     counting = threading.Thread(target=count)
     counting.start()

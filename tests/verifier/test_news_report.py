@@ -6,8 +6,7 @@ from dspine_cluster.verifier.news_report import NewsReport
 
 def test_figures_are_what_was_counted() -> None:
     metrics = VerifierMetrics(prompt_tokens_total=30, cached_prompt_tokens_total=16, page_usage_ratio=0.123)
-    metrics.note_rounds(proposed=[15], verified=[3], accepted=[2], committed=[3])
-    metrics.note_rounds(proposed=[0], verified=[0], accepted=[0], committed=[1])
+    metrics.note_rounds([(15, 3, 2, 3), (0, 0, 0, 1)])
     news = NewsReport().take(metrics, (("unix:/d", 1),), 0.0)
     assert news is not None
     assert news.page_usage_ratio == 0.12
