@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.resume import COLD_START, Resume
-from dspine_cluster.core.session import Phase, Session
+from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import PassLoad
 from dspine_cluster.types import CHUNK_GRID_TOKENS, PAGE_TOKENS
 
@@ -42,7 +42,15 @@ class BlockPlans:
 
     sessions: list[Session] = field(default_factory=list)
     verify_lengths: list[int] = field(default_factory=list)
-    num_new_pages: list[int] = field(default_factory=list)
+    lacking: list[Session] = field(default_factory=list)
+    """Those that get a page more. None needs two: proposals are fewer than a page holds."""
+    uids: list[int] = field(init=False)
+    num_kv_tokens: int = field(init=False)
+    """Cached tokens that they attend to, together, when the pass begins."""
+
+    def __post_init__(self) -> None:
+        self.uids = [session.uid for session in self.sessions]
+        self.num_kv_tokens = sum([session.num_computed for session in self.sessions])
 
     def __len__(self) -> int:
         return len(self.sessions)
@@ -95,43 +103,47 @@ class BatchPlan:
 
     @property
     def load(self) -> PassLoad:
-        """What it holds beside proposals. Asked before it is committed."""
+        """What it holds beside proposals."""
         return PassLoad(
             num_prefill_tokens=sum(chunk.num_tokens for chunk in self.chunks),
-            num_kv_tokens=sum([session.num_computed for session in self.blocks.sessions]),
+            num_kv_tokens=self.blocks.num_kv_tokens,
         )
 
 
-def proposal_room(blocks: Sequence[tuple[Session, int]], budget: Budget) -> int:
+def proposal_room(sessions: Sequence[Session], num_proposals: Sequence[int], budget: Budget) -> int:
     """How many proposals a pass can verify, asked before verify lengths are chosen: whoever lowers these afterwards
     biases sampled output. None where all proposals together, whatever of them is chosen, would lack pages.
 
     Args:
-        blocks: sessions whose round may run now, each with the number of its proposals.
+        sessions: sessions whose round may run now.
+        num_proposals: the number of proposals of each.
         budget: memory and size limits.
     """
-    # The pages of all that is computed are there, and proposals are fewer than a page holds: a block lacks one at most.
-    if len(blocks) > budget.free_pages and sum(_pages_missing(blocks)) > budget.free_pages:
+    # The pages of all that is computed are there: a block lacks one at most.
+    if len(sessions) > budget.free_pages and len(_lacking(sessions, num_proposals)) > budget.free_pages:
         return 0
-    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(blocks)
+    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(sessions)
 
 
-def load_ahead(blocks: Sequence[tuple[Session, int]], running: Sequence[Session], budget: Budget) -> PassLoad:
-    """What the pass will hold beside proposals, as far as that is known before its plan; see `proposal_room`."""
-    prompts = _prompts(blocks, running)
+def load_ahead(
+    blocks: BlockPlans, num_proposals: Sequence[int], prefilling: Sequence[Session], budget: Budget
+) -> PassLoad:
+    """What the pass will hold beside proposals, as far as that is known before its plan; see `proposal_room` and
+    `plan_batch`."""
     return PassLoad(
         num_prefill_tokens=sum(
             min(budget.prefill_chunk_tokens, len(session.tokens) - session.num_computed)
-            for session in prompts
+            for session in prefilling
         ),
-        num_kv_tokens=sum([session.num_computed for session, _ in blocks]),
-        max_verified_tokens=proposal_room(blocks, budget),
+        num_kv_tokens=blocks.num_kv_tokens,
+        max_verified_tokens=proposal_room(blocks.sessions, num_proposals, budget),
     )
 
 
 def plan_batch(
-    decoding: Sequence[tuple[Session, int]],
+    blocks: BlockPlans,
     running: Sequence[Session],
+    prefilling: Sequence[Session],
     waiting: Iterable[Session],
     budget: Budget,
     prefixes: Prefixes,
@@ -139,9 +151,10 @@ def plan_batch(
     """Plan one pass.
 
     Args:
-        decoding: sessions whose round may run now, each with its verify length; together at most `proposal_room`.
-            A subset of `running`.
+        blocks: sessions whose round may run now, a subset of `running`, each with its verify length; together at most
+            `proposal_room`.
         running: every session that holds pages, in order of admission.
+        prefilling: those of them whose prompts are being computed, in the same order.
         waiting: sessions without pages, in the order in which they are to be admitted.
         budget: memory and size limits.
         prefixes: the cached prefixes.
@@ -152,9 +165,9 @@ def plan_batch(
     next preemption.
     """
     plan = BatchPlan()
-    _plan_blocks(plan, decoding, running, budget, prefixes)
+    _plan_blocks(plan, blocks, running, budget, prefixes)
     room = budget.max_batch_tokens - len(plan.blocks) - sum(plan.blocks.verify_lengths)
-    for session in _prompts(decoding, running):
+    for session in prefilling:
         if plan.preempted and session in plan.preempted:
             continue
         num_tokens = _chunk_size(session, session.num_computed, session.resume, room, budget)
@@ -165,7 +178,7 @@ def plan_batch(
         return plan
     num_kept = len(running)
     free_slots = budget.free_slots
-    free_pages = budget.free_pages - sum(plan.blocks.num_new_pages)
+    free_pages = budget.free_pages - len(plan.blocks.lacking)
     for session in waiting:
         if free_slots == 0:
             break
@@ -178,13 +191,6 @@ def plan_batch(
         free_slots -= 1
         num_kept += 1
     return plan
-
-
-def _prompts(decoding: Sequence[tuple[Session, int]], running: Sequence[Session]) -> list[Session]:
-    """Those that run and are still prefilled."""
-    if len(decoding) == len(running):
-        return []
-    return [session for session in running if session.phase is Phase.PREFILL]
 
 
 def _plan_admission(
@@ -210,26 +216,25 @@ def _num_pages_taken(chunk: ChunkPlan) -> int:
 
 
 def _plan_blocks(
-    plan: BatchPlan,
-    decoding: Sequence[tuple[Session, int]],
-    running: Sequence[Session],
-    budget: Budget,
-    prefixes: Prefixes,
+    plan: BatchPlan, blocks: BlockPlans, running: Sequence[Session], budget: Budget, prefixes: Prefixes
 ) -> None:
-    assert sum([length for _, length in decoding]) <= proposal_room(decoding, budget)
-    blocks = decoding
+    sessions, lengths = blocks.sessions, blocks.verify_lengths
+    assert sum(lengths) <= proposal_room(sessions, lengths, budget)
     free_pages = budget.free_pages
-    missing = _pages_missing(blocks)
-    if sum(missing) > free_pages:
+    lacking = _lacking(sessions, lengths)
+    if len(lacking) > free_pages:
         kept = list(running)
-        while sum(missing) > free_pages:
+        while len(lacking) > free_pages:
             victim = _victim(kept)
             kept.remove(victim)
             plan.preempted.append(victim)
             free_pages += prefixes.num_returned(victim)
-            blocks = [(session, length) for session, length in blocks if session is not victim]
-            missing = _pages_missing(blocks)
-    plan.blocks = BlockPlans([session for session, _ in blocks], [length for _, length in blocks], missing)
+            lacking = [session for session in lacking if session is not victim]
+        preempted = {session.uid for session in plan.preempted}
+        kept = [session for session in sessions if session.uid not in preempted]
+        blocks = BlockPlans(kept, [0] * len(kept))  # where pages are missing nothing is verified
+    blocks.lacking = lacking
+    plan.blocks = blocks
 
 
 def _victim(running: Sequence[Session]) -> Session:
@@ -243,11 +248,12 @@ def _victim(running: Sequence[Session]) -> Session:
     return max(own, key=lambda session: (session.request.priority, session.arrival))
 
 
-def _pages_missing(blocks: Sequence[tuple[Session, int]]) -> list[int]:
-    """How many pages each block lacks."""
+def _lacking(sessions: Sequence[Session], lengths: Sequence[int]) -> list[Session]:
+    """Those whose blocks need a page more, of so many proposals each."""
     return [
-        count if (count := (len(s.tokens) + length - 1) // PAGE_TOKENS + 1 - len(s.pages)) > 0 else 0
-        for s, length in blocks
+        session
+        for session, length in zip(sessions, lengths, strict=True)
+        if len(session.tokens) + length > PAGE_TOKENS * len(session.pages)
     ]
 
 

@@ -126,9 +126,9 @@ class Session:
         if self.cached_prompt_tokens is None:
             self.cached_prompt_tokens = min(resume.match.num_tokens, self.num_prompt)
 
-    def add_pages(self, pages: Sequence[int]) -> None:
-        """Get more pages, for the positions after those of the present ones."""
-        self.pages.extend(pages)
+    def add_page(self, page: int) -> None:
+        """Get a page more, for the positions after those of the present ones."""
+        self.pages.append(page)
         self.has_new_pages = True
 
     def advance_prefill(self, num_tokens: int) -> None:

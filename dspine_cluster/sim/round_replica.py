@@ -7,7 +7,7 @@ from random import Random
 
 from dspine_cluster.config import parse_verify
 from dspine_cluster.core.autoscaling_stats import VerifierStats
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, load_ahead
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.page_hash import PageKey, page_keys
@@ -139,9 +139,7 @@ class RoundVerifier:
 
     # The model of its rounds
 
-    def lengths(
-        self, decoding: Sequence[Session], running: Sequence[Session], budget: Budget
-    ) -> Sequence[int]:
+    def lengths(self, decoding: list[Session], prefilling: list[Session], budget: Budget) -> list[int]:
         chosen = self._policy.choose_drafts([session.uid for session in decoding])
         asked = set(chosen) if self.drafter is not None else set()
         self._num_drafted = len(asked)
@@ -155,7 +153,7 @@ class RoundVerifier:
             [self._cells[self._work(session).talk.kind] for session in decoding],
             [True] * len(decoding),
         )
-        self._load = load_ahead([(session, 0) for session in decoding], running, budget)
+        self._load = load_ahead(BlockPlans(decoding), [0] * len(decoding), prefilling, budget)
         return self._policy.choose(blocks, self._load)
 
     def seconds(self, plan: BatchPlan) -> float:
@@ -180,11 +178,7 @@ class RoundVerifier:
         return draw_accepted(self._random, self._acceptances[self._work(session).talk.kind], verify_length)
 
     def end(self, plan: BatchPlan, num_accepted: Sequence[int]) -> None:
-        outcomes = Outcomes(
-            [session.uid for session in plan.blocks.sessions],
-            plan.blocks.verify_lengths,
-            num_accepted,
-        )
+        outcomes = Outcomes(plan.blocks.uids, plan.blocks.verify_lengths, num_accepted)
         self._policy.note_pass(outcomes, self._load, self._pass_s)
         self._figures.note(
             num_rounds=1.0,

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, plan_batch
 from dspine_cluster.core.cache_lifetime import CacheLifetime
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.cost_model import CostModel
@@ -69,9 +69,7 @@ class NoTensors:
 class RoundModel(Protocol):
     """How a replica's rounds go."""
 
-    def lengths(
-        self, decoding: Sequence[Session], running: Sequence[Session], budget: Budget
-    ) -> Sequence[int]:
+    def lengths(self, decoding: list[Session], prefilling: list[Session], budget: Budget) -> list[int]:
         """Verify lengths of the sessions that decode, for the round that begins."""
         ...
 
@@ -102,9 +100,7 @@ class FixedRounds:
         self._random = random
         self._acceptance = acceptance
 
-    def lengths(
-        self, decoding: Sequence[Session], running: Sequence[Session], budget: Budget
-    ) -> Sequence[int]:
+    def lengths(self, decoding: list[Session], prefilling: list[Session], budget: Budget) -> list[int]:
         return [min(self._limits.max_verify_length, session.remaining_output - 1) for session in decoding]
 
     def seconds(self, plan: BatchPlan) -> float:
@@ -182,7 +178,6 @@ class SimulatedVerifier:
 
     def load(self) -> ReplicaLoad:
         """How busy it is now."""
-        prefilling = [session for session in self._running if session.phase is Phase.PREFILL]
         now_s, index = self._simulation.now_s, self.index
         self._page_lifetime.note(now_s, index.num_evicted_pages, index.num_cached_pages)
         self._checkpoint_lifetime.note(now_s, index.num_evicted_checkpoints, index.num_checkpoints)
@@ -190,7 +185,7 @@ class SimulatedVerifier:
             running_requests=len(self._running),
             waiting_requests=len(self._waiting),
             queued_tokens=sum(self._expected.values())
-            + sum(len(session.tokens) - session.num_computed for session in prefilling),
+            + sum(len(session.tokens) - session.num_computed for session in self._prefilling),
             cache_lifetime_s=min(self._page_lifetime.seconds, self._checkpoint_lifetime.seconds),
         )
 
@@ -203,6 +198,10 @@ class SimulatedVerifier:
     def decoding(self) -> list[Session]:
         """The sessions that decode, in order of their admission."""
         return [session for session in self._running if session.phase is Phase.DECODE]
+
+    @property
+    def _prefilling(self) -> list[Session]:
+        return [session for session in self._running if session.phase is Phase.PREFILL]
 
     def job(self, session: Session) -> Job:
         return self._jobs[session.uid]
@@ -228,9 +227,9 @@ class SimulatedVerifier:
             max_batch_tokens=self._limits.max_batch_tokens,
             prefill_chunk_tokens=self._limits.prefill_chunk_tokens,
         )
-        lengths = self._rounds.lengths(decoding, self._running, budget)
-        blocks = list(zip(decoding, lengths, strict=True))
-        plan = plan_batch(blocks, self._running, self._waiting, budget, self._cache)
+        prefilling = self._prefilling
+        blocks = BlockPlans(decoding, self._rounds.lengths(decoding, prefilling, budget))
+        plan = plan_batch(blocks, self._running, prefilling, self._waiting, budget, self._cache)
         for session in plan.preempted:
             self._running.remove(session)
             self._cache.retire(session, keep_state=True)
@@ -239,8 +238,9 @@ class SimulatedVerifier:
         admitted = [(chunk, chunk.resume) for chunk in plan.chunks if chunk.resume is not None]
         for _, resume in admitted:
             self.index.hold(resume.match)
-        for session, num_new_pages in zip(plan.blocks.sessions, plan.blocks.num_new_pages, strict=True):
-            session.add_pages(self.index.allocate(num_new_pages))
+        lacking = plan.blocks.lacking
+        for session, page in zip(lacking, self.index.allocate(len(lacking)), strict=True):
+            session.add_page(page)
         for chunk, resume in admitted:
             self._waiting.remove(chunk.session)
             self._running.append(chunk.session)

@@ -107,8 +107,7 @@ class Committing:
         """What the end of its prefill gives a session."""
         stream = self._streams.by_uid[session.uid]
         tokens, reason, text = self._cut(stream, verdict.token_ids)
-        session.commit_first(tokens[0])
-        stream.note_phase()
+        self._streams.commit_first(session, tokens[0])
         self._streams.charge(session.request.client, 1)
         if reason is not None:
             self._end(session.uid)

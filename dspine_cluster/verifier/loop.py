@@ -11,7 +11,7 @@ import torch
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import end_token_ids
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, plan_batch
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, load_ahead, plan_batch
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
@@ -172,7 +172,7 @@ class VerifierLoop:
         self._note_duration(plan, ended_s - pass_started_s)
         load = plan.load
         outcomes = Outcomes(
-            [session.uid for session in plan.blocks.sessions],
+            plan.blocks.uids,
             plan.blocks.verify_lengths,
             [verdict.num_accepted for verdict in verdicts[: len(plan.blocks)]],
         )
@@ -196,31 +196,36 @@ class VerifierLoop:
         return None
 
     def _plan(self) -> BatchPlan:
-        num_running, most = len(self.streams.running), self._config.max_batch_tokens
-        if not len(self.streams.waiting) and self._pacing.still_waits(num_running):
+        streams, most = self.streams, self._config.max_batch_tokens
+        num_running = len(streams.running)
+        if not len(streams.waiting) and self._pacing.still_waits(num_running):
             self.meter.advance(self._clock(), num_running)
             return BatchPlan()
-        decoding = self.streams.decoding
+        decoding = streams.decoding
         self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
-        has_prompts = len(self.streams.waiting) or len(decoding) < num_running
-        if not ready and not has_prompts:
+        if not ready and not streams.prefilling and not len(streams.waiting):
             return BatchPlan()
         budget = Budget(
-            free_pages=self.streams.prefix_cache.index.num_available,
-            free_slots=self.streams.num_free_slots,
+            free_pages=streams.prefix_cache.index.num_available,
+            free_slots=streams.num_free_slots,
             max_batch_tokens=most if ready else self._pacing.prefill_room(most),
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
-        lengths = self._choose_verify_lengths(ready, budget)
+        blocks = BlockPlans(ready)
+        blocks.verify_lengths = self._choose_verify_lengths(blocks, budget)
         plan = plan_batch(
-            list(zip(ready, lengths, strict=True)),
-            self.streams.running,
-            self.streams.waiting,
-            budget,
-            self.streams.prefix_cache,
+            blocks, streams.running, streams.prefilling, streams.waiting, budget, streams.prefix_cache
         )
+        if plan.preempted or plan.chunks:
+            self._apply(plan)
+        else:
+            streams.apply(plan)
+        return plan
+
+    def _apply(self, plan: BatchPlan) -> None:
+        """Apply a plan by which some requests begin or give way."""
         for session in plan.preempted:
             self.drafters.forget(session)
         self._pacing.forget(plan.preempted)
@@ -233,15 +238,13 @@ class VerifierLoop:
         if self.policy.drafts_newcomers:
             self.drafters.greet(joining)
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
-        return plan
 
-    def _choose_verify_lengths(self, ready: Sequence[Session], budget: Budget) -> list[int]:
-        most = self._max_proposals
-        uids = [session.uid for session in ready]
+    def _choose_verify_lengths(self, blocks: BlockPlans, budget: Budget) -> list[int]:
+        sessions, uids, most = blocks.sessions, blocks.uids, self._max_proposals
         num_proposals: list[int] = []
         cells: list[Sequence[int]] = []
         drafted = map(self._drafted.get, uids)
-        for session, block in zip(ready, drafted, strict=True):
+        for session, block in zip(sessions, drafted, strict=True):
             if block is None:
                 num_proposals.append(0)
                 cells.append(())
@@ -250,12 +253,12 @@ class VerifierLoop:
             num_useful = left if (left := session.max_length - len(session.tokens) - 1) < most else most
             num_proposals.append(count if count < num_useful else num_useful)
             cells.append(block.cells)
-        counts = list(zip(ready, num_proposals, strict=True))
         if 0 in num_proposals:
-            missing = [session for session, count in counts if count == 0]
+            missing = [x for x, count in zip(sessions, num_proposals, strict=True) if count == 0]
             self.drafters.count_fallbacks([x for x in missing if self._pacing.is_drafted(x)])
-        blocks = Blocks(uids, num_proposals, cells, [session.is_greedy for session in ready])
-        return self.policy.choose(blocks, load_ahead(counts, self.streams.running, budget))
+        load = load_ahead(blocks, num_proposals, self.streams.prefilling, budget)
+        is_greedy = [session.is_greedy for session in sessions]
+        return self.policy.choose(Blocks(uids, num_proposals, cells, is_greedy), load)
 
     def _ask_for_drafts(self, plan: BatchPlan, commits: Commits) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""

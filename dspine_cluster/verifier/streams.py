@@ -50,6 +50,8 @@ class Streams:
         """Changed here alone."""
         self.running: list[Session] = []
         """Sessions that hold pages and a state slot, in order of admission."""
+        self.prefilling: list[Session] = []
+        """Those of them whose prompts are being computed, in the same order."""
         self.waiting = FairQueue[Session]()
         """Sessions in the order in which they will be admitted."""
         self._expected: dict[int, int] = {}
@@ -67,20 +69,21 @@ class Streams:
 
     @property
     def decoding(self) -> list[Session]:
+        if not self.prefilling:
+            return self.running.copy()
         return [session for session in self.running if session.phase is Phase.DECODE]
 
     @property
     def num_joining(self) -> int:
         """Requests that have not decoded and will soon: their prompts are computed, or wait for that and have room."""
         admitted = islice(self.waiting, self.num_free_slots)
-        prefilling = [session for session in self.running if session.phase is Phase.PREFILL]
-        return sum([session.round == 0 for session in [*prefilling, *admitted]])
+        return sum([session.round == 0 for session in (*self.prefilling, *admitted)])
 
     @property
     def queued_tokens(self) -> int:
         """Committed tokens still to be prefilled, those that are cached left out."""
-        prefilling = [session for session in self.running if session.phase is Phase.PREFILL]
-        return sum(self._expected.values()) + sum(len(s.tokens) - s.num_computed for s in prefilling)
+        left = sum(len(session.tokens) - session.num_computed for session in self.prefilling)
+        return sum(self._expected.values()) + left
 
     def add(self, stream: Stream) -> None:
         """Take in a new request."""
@@ -96,17 +99,24 @@ class Streams:
         admitted = [(chunk, chunk.resume) for chunk in plan.chunks if chunk.resume is not None]
         for _, resume in admitted:
             index.hold(resume.match)
-        for session, num_new_pages in zip(plan.blocks.sessions, plan.blocks.num_new_pages, strict=True):
-            if num_new_pages:
-                session.add_pages(index.allocate(num_new_pages))
+        lacking = plan.blocks.lacking
+        for session, page in zip(lacking, index.allocate(len(lacking)), strict=True):
+            session.add_page(page)
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:
                 self.charge(session.request.client, self._expected[session.uid])
             self._dequeue(session)
             self.running.append(session)
+            self.prefilling.append(session)
             slot = self._state_pool.allocate()
             self.prefix_cache.start(session, resume, chunk.num_new_pages, slot)
+
+    def commit_first(self, session: Session, token: int) -> None:
+        """The session has its first token: it decodes from now on."""
+        session.commit_first(token)
+        self.prefilling.remove(session)
+        self.by_uid[session.uid].note_phase()
 
     def charge(self, client: str, num_tokens: int) -> None:
         """Count tokens that were computed for a client."""
@@ -143,6 +153,7 @@ class Streams:
         for session in self.running:
             for number, page in enumerate(session.pages):
                 assert index.is_indexed(page) == (number < session.num_indexed_pages)
+        assert self.prefilling == [x for x in self.running if x.phase is Phase.PREFILL]
         slots = {session.state_slot for session in self.running}
         assert len(slots) == len(self.running) == self._state_pool.num_slots - self._state_pool.num_free
         assert len(self.by_uid) == len(self.running) + len(self.waiting)
@@ -152,6 +163,8 @@ class Streams:
         slot = session.state_slot
         assert slot is not None
         self.running.remove(session)
+        if session.phase is Phase.PREFILL:
+            self.prefilling.remove(session)
         self.prefix_cache.retire(session, keep_state=keep_state)
         self._state_pool.release(slot)
 

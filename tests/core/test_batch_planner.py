@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, load_ahead, plan_batch, proposal_room
+from dspine_cluster.core.batch_planner import (
+    BatchPlan,
+    BlockPlans,
+    Budget,
+    Prefixes,
+    load_ahead,
+    plan_batch,
+    proposal_room,
+)
 from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.prefix_index import Match
 from dspine_cluster.core.resume import COLD_START, Resume
@@ -105,7 +113,7 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
         max_batch_tokens=draw(st.integers(len(ready) + 64, 600)),
         prefill_chunk_tokens=64 * draw(st.integers(1, 4)),
     )
-    room = proposal_room(ready, limits)
+    room = proposal_room(*columns(ready), limits)
     fitting = []
     for session, num_proposals in ready:
         fitting.append((session, draw(st.integers(0, min(num_proposals, room)))))
@@ -113,8 +121,23 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
     return fitting, running, waiting, limits
 
 
+def columns(blocks: Sequence[tuple[Session, int]]) -> tuple[list[Session], list[int]]:
+    return [session for session, _ in blocks], [count for _, count in blocks]
+
+
+def plan_of(
+    ready: Sequence[tuple[Session, int]],
+    running: Sequence[Session],
+    waiting: Sequence[Session],
+    limits: Budget,
+    prefixes: Prefixes = EMPTY,
+) -> BatchPlan:
+    prefilling = [session for session in running if session.phase is Phase.PREFILL]
+    return plan_batch(BlockPlans(*columns(ready)), running, prefilling, waiting, limits, prefixes)
+
+
 def pages_taken(plan: BatchPlan) -> int:
-    return sum(plan.blocks.num_new_pages) + sum(chunk.num_new_pages for chunk in plan.chunks)
+    return len(plan.blocks.lacking) + sum(chunk.num_new_pages for chunk in plan.chunks)
 
 
 @given(situations())
@@ -122,7 +145,7 @@ def test_a_plan_never_takes_more_pages_than_are_free_after_preemption(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits, EMPTY)
+    plan = plan_of(ready, running, waiting, limits)
     assert pages_taken(plan) <= limits.free_pages + sum(len(s.pages) for s in plan.preempted)
 
 
@@ -131,7 +154,7 @@ def test_a_pass_holds_at_most_max_batch_tokens(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits, EMPTY)
+    plan = plan_of(ready, running, waiting, limits)
     num_tokens = len(plan.blocks) + sum(plan.blocks.verify_lengths) + sum(c.num_tokens for c in plan.chunks)
     assert num_tokens <= limits.max_batch_tokens
 
@@ -141,7 +164,7 @@ def test_every_ready_session_is_decoded_or_preempted(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits, EMPTY)
+    plan = plan_of(ready, running, waiting, limits)
     planned = [s.uid for s in plan.blocks.sessions]
     preempted = [s.uid for s in plan.preempted]
     assert sorted(planned + [u for u in preempted if u in {s.uid for s, _ in ready}]) == sorted(
@@ -155,7 +178,7 @@ def test_chunks_end_on_the_grid_or_at_the_last_token(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    for chunk in plan_batch(ready, running, waiting, limits, EMPTY).chunks:
+    for chunk in plan_of(ready, running, waiting, limits).chunks:
         end = chunk.session.num_computed + chunk.num_tokens
         assert 0 < chunk.num_tokens <= limits.prefill_chunk_tokens
         assert end == len(chunk.session.tokens) or end % CHUNK_GRID_TOKENS == 0
@@ -166,7 +189,7 @@ def test_admission_follows_the_order_of_waiting_and_the_free_slots(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits, EMPTY)
+    plan = plan_of(ready, running, waiting, limits)
     admitted = [c.session for c in plan.chunks if c.session.phase is Phase.WAITING]
     assert admitted == waiting[: len(admitted)]
     assert len(admitted) <= limits.free_slots
@@ -177,7 +200,7 @@ def test_nobody_is_preempted_while_anything_is_verified(
     situation: tuple[list[tuple[Session, int]], list[Session], list[Session], Budget],
 ) -> None:
     ready, running, waiting, limits = situation
-    plan = plan_batch(ready, running, waiting, limits, EMPTY)
+    plan = plan_of(ready, running, waiting, limits)
     if plan.preempted:
         assert not any(plan.blocks.verify_lengths)
 
@@ -189,12 +212,12 @@ def test_verify_lengths_are_as_chosen(
     """To lower them afterwards would bias sampled output."""
     ready, running, waiting, limits = situation
     chosen = {session.uid: length for session, length in ready}
-    blocks = plan_batch(ready, running, waiting, limits, EMPTY).blocks
+    blocks = plan_of(ready, running, waiting, limits).blocks
     assert blocks.verify_lengths == [chosen[session.uid] for session in blocks.sessions]
 
 
 def victims(running: Sequence[Session], free_pages: int) -> list[int]:
-    plan = plan_batch([(s, 0) for s in running], running, [], budget(free_pages=free_pages), EMPTY)
+    plan = plan_of([(s, 0) for s in running], running, [], budget(free_pages=free_pages))
     return [s.uid for s in plan.preempted]
 
 
@@ -245,14 +268,14 @@ def test_a_request_alone_is_never_preempted_while_its_anchor_fits() -> None:
 
 def test_proposals_have_the_room_that_anchors_and_a_chunk_leave() -> None:
     blocks = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
-    assert proposal_room(blocks, budget(max_batch_tokens=64 + 10)) == 8
+    assert proposal_room(*columns(blocks), budget(max_batch_tokens=64 + 10)) == 8
 
 
 def test_proposals_have_no_room_where_pages_for_all_of_them_are_missing() -> None:
     """Both sequences end within their second page; 15 proposals of each need a third."""
     blocks = [(decoding(uid, 20), 15) for uid in range(2)]
-    assert proposal_room(blocks, budget(free_pages=2)) > 0
-    assert proposal_room(blocks, budget(free_pages=1)) == 0
+    assert proposal_room(*columns(blocks), budget(free_pages=2)) > 0
+    assert proposal_room(*columns(blocks), budget(free_pages=1)) == 0
 
 
 def test_the_load_ahead_counts_the_next_chunks_and_cached_tokens() -> None:
@@ -261,24 +284,25 @@ def test_the_load_ahead_counts_the_next_chunks_and_cached_tokens() -> None:
         make_session(1, 100, phase=Phase.PREFILL, computed=64),
     ]
     blocks = [(decoding(2, 20), 15), (decoding(3, 33), 0)]
-    load = load_ahead(blocks, [*prompts, *(session for session, _ in blocks)], budget())
+    sessions, counts = columns(blocks)
+    load = load_ahead(BlockPlans(sessions), counts, prompts, budget())
     assert (load.num_prefill_tokens, load.num_kv_tokens) == (128 + 36, 19 + 32)
-    assert load.max_verified_tokens == proposal_room(blocks, budget())
+    assert load.max_verified_tokens == proposal_room(*columns(blocks), budget())
 
 
 def test_a_plan_tells_its_load() -> None:
     blocks = [(decoding(1, 33), 3)]
-    plan = plan_batch(blocks, [blocks[0][0]], [make_session(0, 300)], budget(), EMPTY)
+    plan = plan_of(blocks, [blocks[0][0]], [make_session(0, 300)], budget())
     assert (plan.load.num_prefill_tokens, plan.load.num_kv_tokens) == (128, 32)
 
 
 def test_a_waiting_request_takes_all_its_pages_when_it_is_admitted() -> None:
-    plan = plan_batch([], [], [make_session(0, 300)], budget(), EMPTY)
+    plan = plan_of([], [], [make_session(0, 300)], budget())
     assert [(c.num_tokens, c.num_new_pages) for c in plan.chunks] == [(128, num_pages_for(301))]
 
 
 def test_a_request_that_does_not_fit_waits_and_so_do_the_ones_behind_it() -> None:
-    plan = plan_batch([], [], [make_session(0, 300), make_session(1, 16)], budget(free_pages=10), EMPTY)
+    plan = plan_of([], [], [make_session(0, 300), make_session(1, 16)], budget(free_pages=10))
     assert plan.is_empty
 
 
@@ -298,13 +322,13 @@ class OnePrefix(NoPrefixes):
 
 def test_a_resumed_session_starts_behind_its_match_and_takes_fewer_pages() -> None:
     resume = Resume(Match(num_tokens=128, pages=tuple(range(8))), splits=(192,), checkpoints=(192,))
-    (chunk,) = plan_batch([], [], [make_session(0, 300)], budget(), OnePrefix(resume)).chunks
+    (chunk,) = plan_of([], [], [make_session(0, 300)], budget(), OnePrefix(resume)).chunks
     assert (chunk.num_tokens, chunk.num_new_pages, chunk.resume) == (64, 11, resume)
 
 
 def test_a_start_off_the_grid_ends_its_first_chunk_on_it() -> None:
     resume = Resume(Match(num_tokens=131, pages=tuple(range(8)), tail_page=8), splits=(192,))
-    (chunk,) = plan_batch([], [], [make_session(0, 300)], budget(), OnePrefix(resume)).chunks
+    (chunk,) = plan_of([], [], [make_session(0, 300)], budget(), OnePrefix(resume)).chunks
     assert chunk.num_tokens == 192 - 131
 
 
@@ -312,15 +336,13 @@ def test_idle_pages_of_a_match_cannot_be_allocated_as_well() -> None:
     """11 new pages and 8 idle ones that are held from now on."""
     resume = Resume(Match(num_tokens=128, pages=tuple(range(8)), num_idle_pages=8))
     waiting = [make_session(0, 300)]
-    assert plan_batch([], [], waiting, budget(free_pages=19), OnePrefix(resume)).chunks
-    assert not plan_batch([], [], waiting, budget(free_pages=18), OnePrefix(resume)).chunks
+    assert plan_of([], [], waiting, budget(free_pages=19), OnePrefix(resume)).chunks
+    assert not plan_of([], [], waiting, budget(free_pages=18), OnePrefix(resume)).chunks
 
 
 def test_what_fits_only_without_a_page_to_copy_starts_cold() -> None:
     match = Match(num_tokens=131, pages=tuple(range(8)), tail_page=8, num_idle_pages=9)
-    (chunk,) = plan_batch(
-        [], [], [make_session(0, 300)], budget(free_pages=19), OnePrefix(Resume(match))
-    ).chunks
+    (chunk,) = plan_of([], [], [make_session(0, 300)], budget(free_pages=19), OnePrefix(Resume(match))).chunks
     assert chunk.resume is COLD_START
 
 
@@ -329,6 +351,6 @@ def test_pages_that_others_share_do_not_come_back_by_preemption() -> None:
     for session in sessions:
         session.pages = array("i", [0, 0])  # each needs a third page
     ready = [(session, 0) for session in sessions]
-    plan = plan_batch(ready, sessions, [], budget(free_pages=0), OnePrefix(COLD_START, num_returned=1))
+    plan = plan_of(ready, sessions, [], budget(free_pages=0), OnePrefix(COLD_START, num_returned=1))
     assert [s.uid for s in plan.preempted] == [2, 1]
     assert [s.uid for s in plan.blocks.sessions] == [0]

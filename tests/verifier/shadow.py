@@ -7,7 +7,7 @@ from collections import Counter
 
 import torch
 
-from dspine_cluster.core.batch_planner import BatchPlan, Budget, plan_batch, proposal_room
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, plan_batch, proposal_room
 from dspine_cluster.core.page_hash import root_key
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.prefix_cache import PrefixCache
@@ -125,12 +125,12 @@ class RandomStreams:
             max_batch_tokens=256,
             prefill_chunk_tokens=128,
         )
-        decoding = list(zip(ready, lengths, strict=True))
-        if sum(lengths) > proposal_room(decoding, budget):
-            decoding = [(session, 0) for session in ready]
+        if sum(lengths) > proposal_room(ready, lengths, budget):
+            lengths = [0] * len(ready)
         plan = plan_batch(
-            decoding,
+            BlockPlans(ready, lengths),
             self.streams.running,
+            self.streams.prefilling,
             self.streams.waiting,
             budget,
             self.streams.prefix_cache,
@@ -204,7 +204,7 @@ class RandomStreams:
         self.streams.prefix_cache.note_computed(session)
         self.counts["chunks"] += 1
         if session.num_computed == len(session.tokens):
-            session.commit_first(self._tokens(1)[0])
+            self.streams.commit_first(session, self._tokens(1)[0])
             self._go_on_or_end(session)
 
     def _run_block(self, session: Session, verify_length: int) -> None:
