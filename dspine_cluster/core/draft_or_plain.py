@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from dspine_cluster.core.cost_curve import CostCurve
 from dspine_cluster.core.draft_promise import Curve, DraftPromises, RequestRecord
 from dspine_cluster.core.draft_value import SurvivalHistogram, best_rate, gap_of
-from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.realised_rate import RealisedRate, RoundKind
 
 PassCurve = Callable[[int, bool], CostCurve]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dspine_cluster.core.pass_cost import CostCurve
+from dspine_cluster.core.cost_curve import CostCurve
 
 _NUM_BINS = 32
 _SCALE = _NUM_BINS * (1.0 - 1e-12)
@@ -71,9 +71,9 @@ def best_rate(rows: Sequence[tuple[float, float]], num_requests: int, curve: Cos
     best = tokens / (gap.seconds + curve.seconds(num_requests))
     for survival, count in rows:
         end = num_tokens + count
-        for edge in curve.edges(ceil(num_tokens), int(end)):
+        for edge, edge_s in curve.edges(ceil(num_tokens), int(end)):
             more = (edge - num_tokens) * survival
-            best = max(best, (tokens + more) / (gap.seconds + curve.seconds(edge)))
+            best = max(best, (tokens + more) / (gap.seconds + edge_s))
         tokens, num_tokens = tokens + survival * count, end
         best = max(best, tokens / (gap.seconds + curve.seconds(ceil(end))))
     return best

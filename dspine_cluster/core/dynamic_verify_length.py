@@ -8,6 +8,7 @@ from random import Random
 
 from dspine_cluster.core.block_survival import BlockSurvival
 from dspine_cluster.core.capacity_estimate import CapacityEstimate, rates_of
+from dspine_cluster.core.cost_curve import CostCurve
 from dspine_cluster.core.decision_figures import DecisionFigures
 from dspine_cluster.core.draft_cost import DraftCost
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
@@ -15,7 +16,7 @@ from dspine_cluster.core.draft_value import gap_of
 from dspine_cluster.core.exploration import Exploration, PlainTrials
 from dspine_cluster.core.feature_lead import FeatureLead
 from dspine_cluster.core.halves import Halves
-from dspine_cluster.core.pass_cost import CostCurve, PassCost
+from dspine_cluster.core.pass_cost import PassCost
 from dspine_cluster.core.realised_rate import ExpectedRound, RoundKind
 from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
 from dspine_cluster.core.verify_walk import RoundPrice, choose_lengths, first_that_fit

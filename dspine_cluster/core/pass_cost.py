@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from sys import maxsize
 
+from dspine_cluster.core.cost_curve import CostCurve, CostShape
 from dspine_cluster.core.online_fit import OnlineFit
 
 _KNOTS = (0, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024)
@@ -35,58 +35,6 @@ step with what is: halves that take turns, trials."""
 _GOLDEN_RATIO = 0.6180339887498949
 
 
-@dataclass(frozen=True, slots=True)
-class CostCurve:
-    """The time of a pass as a function of its tokens: piecewise linear and never falling, with the steps that padding
-    to `buckets` makes, and one where the first proposal is verified."""
-
-    starts: Sequence[int]
-    values_s: Sequence[float]
-    """At `starts`."""
-    slopes_s: Sequence[float]
-    """Seconds a token, from each start to the next."""
-    min_s: float
-    buckets: Sequence[int]
-    plain_tokens: int = 0
-    """Of the pass without any proposal."""
-    block_s: float = 0.0
-    """What a pass with proposals takes beyond that."""
-    base_s: float = 0.0
-    """What any pass takes beyond `values_s`."""
-
-    def seconds(self, num_tokens: int) -> float:
-        buckets = self.buckets
-        base_s = self.base_s + self.block_s if num_tokens > self.plain_tokens else self.base_s
-        if buckets and num_tokens <= buckets[-1]:
-            num_tokens = buckets[bisect_left(buckets, num_tokens)]
-        i = bisect_right(self.starts, num_tokens) - 1
-        return max(self.min_s, base_s + self.values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i]))
-
-    def stretch(self, num_tokens: int) -> tuple[int, float]:
-        """Up to where every token more costs the same as from `num_tokens` on, and how many seconds."""
-        if self.block_s and num_tokens <= self.plain_tokens:
-            until, token_s = self._stretch(num_tokens)
-            return min(until, self.plain_tokens), token_s
-        return self._stretch(num_tokens)
-
-    def _stretch(self, num_tokens: int) -> tuple[int, float]:
-        buckets = self.buckets
-        if buckets and num_tokens <= buckets[-1]:
-            return buckets[bisect_left(buckets, num_tokens)], 0.0
-        i = bisect_right(self.starts, num_tokens)
-        return self.starts[i] if i < len(self.starts) else maxsize, self.slopes_s[i - 1]
-
-    def edges(self, first: int, last: int) -> Iterator[int]:
-        """Token counts above `first`, which is no less than `plain_tokens`, and up to `last` that are the best of their
-        kind: full buckets, and where the slope changes."""
-        buckets, starts = self.buckets, self.starts
-        last_bucket = buckets[-1] if buckets else 0
-        yield from buckets[bisect_right(buckets, first) : bisect_left(buckets, last)]
-        yield from starts[bisect_right(starts, max(first, last_bucket)) : bisect_left(starts, last)]
-        if last > first:
-            yield last
-
-
 @dataclass(slots=True)
 class _Kind:
     """Passes that tell of the same coefficients."""
@@ -112,8 +60,7 @@ class PassCost:
         self._buckets = tuple(buckets)
         self._fit: OnlineFit | None = None
         self._shortest_s = 0.0
-        self._values_s: list[float] = []  # of curves, without what all their tokens have in common
-        self._slopes_s: list[float] = []
+        self._shape = CostShape((0,), (0.0,), (0.0,))
         self._curves: dict[tuple[int, int, int, bool], CostCurve] = {}
         """Those that were asked for since the last pass."""
         self._kinds: defaultdict[tuple[int, bool, bool, bool], _Kind] = defaultdict(_Kind)
@@ -169,13 +116,14 @@ class PassCost:
         num_steps, self._learnt_pass = self._num_passes - self._learnt_pass, self._num_passes
         surprise = self._fit.note([*others, *ramps], taken_s, num_steps=num_steps)
         value = slope = 0.0
-        self._values_s, self._slopes_s = [], []
+        values_s, slopes_s = [], []
         ramps = self._fit.coefficients[-len(_KNOTS) :]
         for knot, scale, ramp_s, until in zip(_KNOTS, _KNOT_SCALES, ramps, _NEXT_KNOTS, strict=True):
             slope += ramp_s / scale
-            self._values_s.append(value)
-            self._slopes_s.append(max(0.0, slope))
-            value += max(0.0, slope) * (until - knot)
+            values_s.append(value)
+            slopes_s.append(max(0.0, slope))
+            value += slopes_s[-1] * (until - knot)
+        self._shape = CostShape(_KNOTS, values_s, slopes_s, self._buckets)
         return surprise
 
     def curve(
@@ -203,11 +151,8 @@ class PassCost:
         if with_features:
             constant_s += max(0.0, features_s + feature_s * (num_requests + num_prefill_tokens))
         return CostCurve(
-            _KNOTS,
-            self._values_s,
-            self._slopes_s,
+            self._shape,
             _MIN_SHARE * self._shortest_s,
-            self._buckets,
             plain_tokens=num_requests + num_prefill_tokens,
             block_s=max(0.0, block_s),
             base_s=constant_s

@@ -17,15 +17,14 @@ crossed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heapify, heappop, heapreplace
 from itertools import accumulate
 from operator import sub
 
-from dspine_cluster.core.pass_cost import CostCurve
+from dspine_cluster.core.cost_curve import CostCurve
+from dspine_cluster.core.verify_frontier import Frontier
 
 _ROUNDING = 1.0 + 1e-9
 """More than sums can be off by."""
@@ -91,138 +90,75 @@ def choose_lengths(
         max_verified: proposals that fit into the pass.
         in_full: blocks to verify as far as they fit, chosen without a look at what they propose.
     """
-    lengths = [0] * len(num_proposals)
+    frontier = Frontier(num_proposals, cells, rates)
     gain, room = price.base_tokens, min(max_verified, sum(num_proposals))
     for block in in_full:
-        lengths[block] = min(num_proposals[block], room)
-        room -= lengths[block]
-        survival = 1.0
-        for position in range(lengths[block]):
-            survival *= rates[block][cells[block][position]]
-            gain += survival
-    rows = list(zip(num_proposals, cells, rates, strict=True))
-    heap = [
-        (-own_rates[own_cells[0]], block)
-        for block, (count, own_cells, own_rates) in enumerate(rows)
-        if count and block not in in_full
-    ]
-    heapify(heap)
-    num_tokens = price.num_tokens + sum(lengths)
+        gain = frontier.take_in_full(block, room, gain)
+        room -= frontier.lengths[block]
+    num_tokens = price.num_tokens + sum(frontier.lengths)
     end = num_tokens + room
+    frontier.begin(apart=in_full)
+    heap, lengths = frontier.heap, frontier.lengths
     time = price.base_s + price.curve.seconds(num_tokens)
     even_until, token_s = price.curve.stretch(num_tokens)
-    promised_until = num_tokens
+    promised_until, edges = num_tokens, price.curve.edges(num_tokens, end)
     while heap and num_tokens < end:
         if num_tokens < even_until:
-            longer, stop = time + token_s, min(even_until, end)
-            free_until = promised_until if token_s else stop
+            longer = time + token_s
         else:
-            longer, stop = max(time, price.base_s + price.curve.seconds(num_tokens + 1)), num_tokens + 1
+            longer = max(time, price.base_s + price.curve.seconds(num_tokens + 1))
             even_until, token_s = price.curve.stretch(num_tokens + 1)
-            free_until = promised_until
-        while heap and num_tokens < stop:
-            negated, block = heap[0]
-            if num_tokens >= free_until and -negated * time < gain * (longer - time):
-                promised = _worth_crossing(
-                    heap, lengths, num_proposals, expected, price, gain, time, num_tokens, end
-                )
-                if not promised:
-                    return Walk(lengths, gain, time, Stop.PRICE)
-                free_until = promised_until = num_tokens + promised
-            gain -= negated
-            time, longer = longer, longer + token_s
-            num_tokens += 1
-            count, own_cells, own_rates = rows[block]
-            length = lengths[block] = lengths[block] + 1
-            if length < count:
-                heapreplace(heap, (negated * own_rates[own_cells[length]], block))
-            else:
-                heappop(heap)
+        if num_tokens >= promised_until and -heap[0] * time < gain * (longer - time):
+            promised = _worth_crossing(frontier, expected, edges, price.base_s, num_tokens, gain, time)
+            if not promised:
+                return Walk(lengths, gain, time, Stop.PRICE)
+            promised_until = num_tokens + promised
+        # So many are taken whatever they are.
+        most = min(even_until, end) - num_tokens
+        if token_s:
+            most = min(most, max(1, promised_until - num_tokens))
+        num_taken, gain = frontier.take(most, gain)
+        num_tokens += num_taken
+        time = longer
+        if token_s:
+            for _ in range(num_taken - 1):
+                time += token_s
     return Walk(lengths, gain, time, Stop.ROOM if heap else Stop.ALL)
 
 
 def _worth_crossing(
-    heap: Sequence[tuple[float, int]],
-    lengths: Sequence[int],
-    num_proposals: Sequence[int],
+    frontier: Frontier,
     expected: Sequence[float],
-    price: RoundPrice,
+    edges: Iterable[tuple[int, float]],
+    base_s: float,
+    num_tokens: int,
     gain: float,
     time: float,
-    num_tokens: int,
-    end: int,
 ) -> int:
     """How many proposals to take in one go although the next alone does not pay; 0 if that never does.
 
     After a step of the cost curve many may come at little cost. Rows that have been looked at count with their
     survival, those behind them with what is expected at their positions.
     """
-    best = -heap[0][0]
+    best = -frontier.heap[0]
     rate = gain / time
-    heads: list[float] = []
-    share = 0.0
-    groups: dict[tuple[int, int], list[float]] = {}
     # With the likeliest of all that is ahead, 0, 1, 2 .. of them; what is left out is less likely than `floor`.
-    gains, floor = [gain], best
-    for edge in price.curve.edges(num_tokens, end):
-        count = edge - num_tokens
-        longer = max(time, price.base_s + price.curve.seconds(edge))
-        if best * count * time < gain * (longer - time):
+    gains, floor = [gain], 2.0 * best
+    for edge, edge_s in edges:
+        count, longer = edge - num_tokens, max(time, base_s + edge_s)
+        if count <= 0 or best * count * time < gain * (longer - time):
             continue  # not even if all were as likely as the first
-        if not heads:
-            heads = [negated for negated, _ in heap]
-            share = -sum(heads) / len(heads)
-        num_heads = min(count, len(heads))
         wanted = rate * longer
-        # What the rows give that have been looked at, the likeliest at least as much as the mean of all.
-        if gain + share * num_heads > wanted * _ROUNDING:
+        if gain + frontier.gain_of(count) > wanted * _ROUNDING:
             return count
-        if num_heads < len(heads):
-            heads.sort()
-            if gain - sum(heads[:num_heads]) > wanted * _ROUNDING:
-                return count
         while len(gains) <= count and (gains[-1] + floor * (count + 1 - len(gains))) * _ROUNDING > wanted:
-            groups = groups or _grouped(heap, lengths, num_proposals)
-            floor = min(floor / 2, 0.75 * (wanted - gain) / count) if floor > _SMALL else 0.0
-            gains = list(accumulate(_ahead(groups, expected, floor), sub, initial=gain))
+            floor = min(floor / 2, 0.9 * (wanted - gain) / count)
+            if floor < _SMALL:
+                floor = 0.0
+            gains = list(accumulate(frontier.ahead(expected, floor), sub, initial=gain))
         if len(gains) > count and gains[count] / longer > rate:
             return count
     return 0
-
-
-def _grouped(
-    heap: Iterable[tuple[float, int]], lengths: Sequence[int], num_proposals: Sequence[int]
-) -> dict[tuple[int, int], list[float]]:
-    """Negated survivals by (position, proposals of the block), the likeliest first."""
-    groups: dict[tuple[int, int], list[float]] = {}
-    for negated, block in heap:
-        key = lengths[block], num_proposals[block]
-        if key in groups:
-            groups[key].append(negated)
-        else:
-            groups[key] = [negated]
-    for survivals in groups.values():
-        survivals.sort()
-    return groups
-
-
-def _ahead(
-    groups: Mapping[tuple[int, int], list[float]], expected: Sequence[float], floor: float
-) -> list[float]:
-    """What has at least `floor` to expect, of rows that have been looked at and of those behind them: negated
-    survivals, the likeliest first."""
-    ahead = []
-    for (position, num_proposals), survivals in groups.items():
-        likely = survivals[: bisect_right(survivals, -floor)]
-        ahead += likely
-        for rate in expected[position + 1 : num_proposals]:
-            behind = [survival * rate for survival in likely]
-            likely = behind[: bisect_right(behind, -floor)]
-            if not likely:
-                break
-            ahead += likely
-    ahead.sort()
-    return ahead
 
 
 def first_that_fit(num_proposals: Sequence[int], room: int) -> list[int]:

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from dspine_cluster.config import parse_verify
 from dspine_cluster.core.autoscaling_stats import RoundCurve
+from dspine_cluster.core.cost_curve import CostCurve, CostShape
 from dspine_cluster.core.cost_model import CostModel
-from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.verify_walk import RoundPrice, choose_lengths
 from dspine_cluster.sim.verifier import VerifierLimits
 
@@ -118,7 +118,7 @@ class RoundTable:
         costs = self._costs
         flat_s = costs.pass_s(num_passing, 0, 0)
         knee = int(costs.weights_s / costs.token_s)
-        curve = CostCurve((0, knee), (flat_s, flat_s), (0.0, costs.token_s), 0.0, ())
+        curve = CostCurve(CostShape((0, knee), (flat_s, flat_s), (0.0, costs.token_s)))
         rates = [self._acceptances[kind] for kind in kinds]
         price = RoundPrice(curve, plain_tokens, float(len(kinds)), draft_s)
         mean = sum(rates) / len(rates)

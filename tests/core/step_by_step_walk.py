@@ -75,9 +75,9 @@ def _worth_crossing(
 ) -> int:
     """How many proposals to take in one go although the next alone does not pay; 0 if that never does."""
     candidates = []  # [(number of proposals, time with them)]
-    for edge in price.curve.edges(num_tokens, num_tokens + room):
+    for edge, edge_s in price.curve.edges(num_tokens, num_tokens + room):
         count = edge - num_tokens
-        longer = max(time, price.base_s + price.curve.seconds(edge))
+        longer = max(time, price.base_s + edge_s)
         if -heap[0][0] * count * time >= gain * (longer - time):
             candidates.append((count, longer))
     if not candidates:

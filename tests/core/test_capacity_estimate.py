@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from dspine_cluster.core.capacity_estimate import rates_of
+from dspine_cluster.core.cost_curve import CostCurve, CostShape
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
-from dspine_cluster.core.pass_cost import CostCurve
 from dspine_cluster.core.survival import cells_of
 from dspine_cluster.core.verify_length import Blocks, FixedVerifyLength, Outcomes, PassLoad
 
-FLAT = CostCurve((0, 64), (0.02, 0.02), (0.0, 0.001), 0.0, ())
+FLAT = CostCurve(CostShape((0, 64), (0.02, 0.02), (0.0, 0.001)))
 """20 ms up to 64 tokens, one more for each after that."""
 SIZES = (1, 4, 16, 64)
 
@@ -24,7 +24,7 @@ def test_plain_rates_are_those_of_the_costs() -> None:
 
 
 def test_plain_rates_are_those_of_passes_without_features() -> None:
-    dear = CostCurve((0,), (0.03,), (0.0,), 0.0, ())
+    dear = CostCurve(CostShape((0,), (0.03,), (0.0,)))
     [rates] = rates_of((1,), [[survivals(0.0)]], lambda _, has: dear if has else FLAT, lambda _: 0.01)
     assert rates.plain == 50.0
     assert rates.drafted == pytest.approx(25.0)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspine_cluster.core.cost_curve import CostCurve, CostShape
 from dspine_cluster.core.draft_or_plain import DraftOrPlain
-from dspine_cluster.core.pass_cost import CostCurve
 
 
 class Bench:
@@ -67,7 +67,7 @@ class Bench:
         return max(rates)
 
     def curve_of(self, num_requests: int, with_features: bool = True) -> CostCurve:
-        return CostCurve([0], [1.0 + self.features_s * with_features], [self.token_s], 1e-6, ())
+        return CostCurve(CostShape([0], [1.0 + self.features_s * with_features], [self.token_s]))
 
     def draft(self, uid: int) -> None:
         """Draft for a request; its rows promise the same whatever the truth is."""

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspine_cluster.core.cost_curve import CostCurve, CostShape
 from dspine_cluster.core.draft_value import Gap, SurvivalHistogram, best_rate, gap_of
-from dspine_cluster.core.pass_cost import CostCurve
 
 NO_GAP = Gap(0.0, 0.0)
 
 
 def straight(constant_s: float, token_s: float, buckets: tuple[int, ...] = ()) -> CostCurve:
-    return CostCurve([0], [constant_s], [token_s], 1e-6, buckets)
+    return CostCurve(CostShape([0], [constant_s], [token_s], buckets))
 
 
 def test_without_proposals_it_is_the_rate_of_plain_decoding() -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspine_cluster.core.cost_curve import CostCurve
 from dspine_cluster.core.online_fit import OnlineFit
-from dspine_cluster.core.pass_cost import CostCurve, PassCost
+from dspine_cluster.core.pass_cost import PassCost
 
 Seconds = Callable[[int, int, int], float]
 """Of requests, tokens and K/V tokens."""
@@ -135,12 +136,6 @@ def test_within_a_stretch_every_token_costs_the_same(
     start_s = of_one.seconds(first)
     if start_s > of_one.min_s:
         assert of_one.seconds(last) == pytest.approx(start_s + (last - first) * token_s)
-
-
-def test_edges_are_full_buckets_and_then_knots() -> None:
-    buckets = CostCurve([0, 8, 64, 128], [1.0] * 4, [0.0] * 4, 1e-3, (4, 16, 32))
-    assert list(buckets.edges(4, 100)) == [16, 32, 64, 100]
-    assert list(buckets.edges(100, 100)) == []
 
 
 def alternate(cost: PassCost, factors: tuple[float, float], *, num_passes: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.pass_cost import CostCurve
+from dspine_cluster.core.cost_curve import CostCurve, CostShape
 from dspine_cluster.core.verify_walk import RoundPrice, Stop, Walk, choose_lengths
 from tests.core import step_by_step_walk
 
@@ -25,7 +25,7 @@ def price(
     buckets: Sequence[int] = (),
     base_s: float = 0.0,
 ) -> RoundPrice:
-    curve = CostCurve([0], [constant_s], [token_s], 1e-3, buckets)
+    curve = CostCurve(CostShape([0], [constant_s], [token_s], buckets), 1e-3)
     return RoundPrice(curve, num_requests, num_requests, base_s)
 
 
@@ -119,7 +119,8 @@ def curves(draw: st.DrawFn) -> CostCurve:
     values = [draw(st.floats(0.1, 2.0))]
     for step, slope in zip(steps, slopes, strict=False):
         values.append(values[-1] + step * slope)
-    return CostCurve(starts, values, slopes, 1e-3, draw(st.sampled_from([(), (4, 8, 16, 24), (1, 6, 40)])))
+    buckets = draw(st.sampled_from([(), (4, 8, 16, 24), (1, 6, 40)]))
+    return CostCurve(CostShape(starts, values, slopes, buckets), 1e-3)
 
 
 @given(st.data())
