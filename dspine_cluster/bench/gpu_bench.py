@@ -113,13 +113,13 @@ class Workbench:
         for segment in segments:
             self.engine.state_pool.set_pending(segment.state_slot, num_pending)
         self.engine.graphs = self._graphs if graphed else None
-        return self.engine.forward(segments, [])
+        return self.engine.forward(PackedRows.of(segments))
 
     def is_recorded(self, segments: Sequence[Segment], *, num_pending: int) -> bool:
         """Whether such a pass is replayed by now."""
         for segment in segments:
             self.engine.state_pool.set_pending(segment.state_slot, num_pending)
-        return self._graphs is not None and self._graphs.is_recorded(PackedRows(segments))
+        return self._graphs is not None and self._graphs.is_recorded(PackedRows.of(segments))
 
     def _logits(self, segments: Sequence[Segment], *, num_pending: int, graphed: bool) -> Tensor:
         return self.engine.logits(self.run_pass(segments, num_pending=num_pending, graphed=graphed))

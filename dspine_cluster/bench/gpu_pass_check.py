@@ -11,7 +11,7 @@ from torch import Tensor
 from dspine_cluster.bench.gpu_checks import Check, Outcome
 from dspine_cluster.bench.gpu_models import fill
 from dspine_cluster.core.graph_buckets import GraphBuckets
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig
@@ -62,13 +62,13 @@ def _run(target: TargetModel, buckets: GraphBuckets | None) -> Sequence[Tensor]:
         Segment([7 * t % _VOCABULARY for t in range(length)], 0, pages, slot)
         for length, pages, slot in zip(lengths, _PAGES, slots, strict=True)
     ]
-    outputs = [engine.forward([], prompts)]
+    outputs = [engine.forward(PackedRows.of(chunks=prompts))]
     for widths, accepted in _ROUNDS:
         blocks = [
             Segment([(11 * j + i) % _VOCABULARY for j in range(width)], lengths[i], _PAGES[i], slots[i])
             for i, width in enumerate(widths)
         ]
-        outputs.append(engine.forward(blocks, []).clone())
+        outputs.append(engine.forward(PackedRows.of(blocks)).clone())
         for i, num_accepted in enumerate(accepted):
             engine.state_pool.set_pending(slots[i], num_accepted)
             lengths[i] += num_accepted + 1

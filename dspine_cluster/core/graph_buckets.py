@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _TOKEN_SIZES = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Steps of at most a half above what was asked for, and never fewer rows than matrix products are padded to."""
@@ -12,8 +12,7 @@ _MIN_TABLE_PAGES = 128
 """2,048 tokens. Wider tables double, and each width is recorded of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBucket:
+class GraphBucket(NamedTuple):
     """The sizes of a padded pass."""
 
     num_requests: int

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from itertools import chain
-from operator import add
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dspine_cluster.core.page_pool import num_pages_for
-from dspine_cluster.engine.page_table import PageTable, pool_slots
+from dspine_cluster.engine.page_table import IntArray, PageTable, pool_slots
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -35,52 +33,58 @@ class Segment(NamedTuple):
     """Pages of the request; they cover the segment's last position."""
     state_slot: int
 
-    @property
-    def positions(self) -> range:
-        return range(self.start, self.start + len(self.tokens))
-
 
 class PackedRows:
-    """Segments one after the other, as arrays."""
+    """The segments of a pass one after the other, in columns: blocks first, then prefill chunks."""
 
-    def __init__(self, segments: Sequence[Segment], page_table: PageTable | None = None) -> None:
-        """With `page_table`, in which the requests' rows are up to date, pages need not be gathered."""
-        self._tokens, starts, pages, state_slots = zip(*segments, strict=True)
-        self.lengths = list(map(len, self._tokens))
-        self.starts = list(starts)
-        self.state_slots = list(state_slots)
-        self.columns = np.array((self.lengths, self.starts, self.state_slots), np.int64)
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        lengths: Sequence[int],
+        starts: Sequence[int],
+        state_slots: Sequence[int],
+        page_table: PageTable,
+        *,
+        num_blocks: int,
+    ) -> None:
+        """`tokens` are those of all segments, `lengths`, `starts` and `state_slots` have a number for each; see
+        `Segment`. The rows of `page_table` are up to date."""
+        self.tokens = tokens
+        self.lengths, self.starts, self.state_slots = lengths, starts, state_slots
+        self.num_blocks = num_blocks
+        self.columns = np.array((lengths, starts, state_slots), np.int64)
         """[3, num_segments]: the three lists."""
-        if page_table is None:
-            self._page_rows = _page_rows(pages)
-            self._row_numbers = np.arange(len(segments))
-        else:
-            self._page_rows, self._row_numbers = page_table.rows, self.columns[2]
-        self.num_rows = sum(self.lengths)
-        self.num_pages = num_pages_for(max(map(add, self.lengths, self.starts)))
+        self.row_ends = self.columns[0].cumsum()
+        """[num_segments]: the row behind each one's last."""
+        self.num_rows = len(tokens)
+        self.num_pages = num_pages_for(int((self.columns[0] + self.columns[1]).max()))
         """That the longest of the requests needs."""
+        self._page_rows = page_table.rows
+
+    @classmethod
+    def of(cls, blocks: Sequence[Segment] = (), chunks: Sequence[Segment] = ()) -> PackedRows:
+        tokens, starts, pages, state_slots = zip(*blocks, *chunks, strict=True)
+        page_table = PageTable(max(state_slots) + 1)
+        for slot, own in zip(state_slots, pages, strict=True):
+            page_table.write(slot, own)
+        return cls(
+            list(chain.from_iterable(tokens)),
+            list(map(len, tokens)),
+            list(starts),
+            list(state_slots),
+            page_table,
+            num_blocks=len(blocks),
+        )
 
     @property
     def page_table(self) -> npt.NDArray[np.int32]:
         """int32 [num_segments, num_pages]; what lies beyond a request's last position may be any page."""
-        return self._page_rows[self._row_numbers, : self.num_pages]
+        return self._page_rows[self.columns[2], : self.num_pages]
 
-    @property
-    def slots(self) -> npt.NDArray[np.int64]:
-        """int64 [num_rows]: where each row is stored, page * 16 + offset."""
-        lengths, starts, _ = self.columns
-        return pool_slots(self._page_rows, self._row_numbers, starts, lengths)[1]
-
-    def fill(
-        self,
-        tokens: npt.NDArray[np.integer[Any]],
-        positions: npt.NDArray[np.integer[Any]],
-        slots: npt.NDArray[np.integer[Any]],
-    ) -> None:
-        """Write each row's token, position and slot (page * 16 + offset): `[num_rows]` each."""
-        lengths, starts, _ = self.columns
-        tokens[:] = list(chain.from_iterable(self._tokens))
-        positions[:], slots[:] = pool_slots(self._page_rows, self._row_numbers, starts, lengths)
+    def places(self) -> tuple[IntArray, IntArray]:
+        """The position of each row, and where it is stored, page * 16 + offset: `[num_rows]` each."""
+        lengths, starts, state_slots = self.columns
+        return pool_slots(self._page_rows, state_slots, starts, lengths)
 
 
 class SegmentGroup:
@@ -104,21 +108,21 @@ class SegmentGroup:
 class PackedBatch:
     """The `Cache` of one pass: blocks first, then prefill chunks, then padding rows that touch nothing."""
 
-    def __init__(self, packed: PackedRows, num_blocks: int, kv_pool: KvPool, state_pool: StatePool) -> None:
-        """The first `num_blocks` segments are blocks, the others chunks."""
+    def __init__(self, packed: PackedRows, kv_pool: KvPool, state_pool: StatePool) -> None:
         device = kv_pool.keys.device
-        num_segments = len(packed.lengths)
+        num_blocks, num_segments = packed.num_blocks, len(packed.lengths)
         self._kv_pool, self._state_pool = kv_pool, state_pool
         self._blocks = self._chunks = None
         if num_blocks:
-            num_pending = state_pool.num_pending[packed.state_slots[:num_blocks]]
+            num_pending = state_pool.num_pending[packed.columns[2, :num_blocks]]
             self._blocks = SegmentGroup(packed, slice(0, num_blocks), device, num_pending.tolist())
         if num_segments > num_blocks:
             self._chunks = SegmentGroup(packed, slice(num_blocks, num_segments), device)
         self.num_tokens = packed.num_rows
         self._num_padding = max(0, MIN_ROWS - self.num_tokens)
         host = np.zeros((3, self.num_tokens + self._num_padding), np.int64)
-        packed.fill(*host[:, : self.num_tokens])
+        host[0, : self.num_tokens] = packed.tokens
+        host[1, : self.num_tokens], host[2, : self.num_tokens] = packed.places()
         rows = torch.from_numpy(host).to(device)
         self.tokens, self.positions, slots_of_rows = rows.unbind()  # each [num_rows]
         self.slots = slots_of_rows[: self.num_tokens]  # page * 16 + offset
@@ -153,12 +157,3 @@ class PackedBatch:
         if self._num_padding:
             parts.append(parts[0].new_zeros((self._num_padding, *parts[0].shape[1:])))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _page_rows(pages: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
-    counts = np.array([len(own) for own in pages])
-    table = np.zeros((len(pages), counts.max()), np.int32)
-    # Arrays are joined as bytes, which is much cheaper than a copy a row.
-    joined = b"".join([own if isinstance(own, array) else array("i", own) for own in pages])
-    table[np.arange(table.shape[1]) < counts[:, None]] = np.frombuffer(joined, np.int32)
-    return table

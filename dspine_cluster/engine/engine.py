@@ -15,7 +15,7 @@ from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, PackedRows, Segme
 from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.padded_batch import PaddedBatch
-from dspine_cluster.engine.page_table import IntArray, PageTable, pool_slots
+from dspine_cluster.engine.page_table import IntArray, pool_slots
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.engine.ranks.followers import Followers
@@ -59,50 +59,35 @@ class Engine:
             self.graphs = PassGraphs(self._run, graph_buckets, self.kv_pool, self.state_pool)
 
     @in_inference_mode
-    def forward(
-        self,
-        blocks: Sequence[Segment],
-        chunks: Sequence[Segment],
-        page_table: PageTable | None = None,
-        *,
-        with_features: bool = True,
-    ) -> Tensor:
+    def forward(self, packed: PackedRows, *, with_features: bool = True) -> Tensor:
         """Run blocks and prefill chunks in one pass.
 
         K/V and features of all tokens are stored; without `with_features` features may be left out. A chunk advances
         its recurrent state; a block advances it to its anchor and leaves the inputs of its proposals pending until
-        `state_pool.set_pending`. Returns the final hidden states `[num_tokens, hidden_size]`, blocks first, in the
-        order given. `page_table`, if there is one, holds the segments' pages already.
+        `state_pool.set_pending`. Returns the final hidden states `[num_rows, hidden_size]`.
 
         Raises:
             FloatingPointError: they are not finite numbers, so that no token chosen from them would mean anything.
             EngineStoppedError, RuntimeError: a rank is lost.
         """
         if self._pace is None:
-            return self._forward(blocks, chunks, page_table, with_features)
-        with self._pace.passing((*blocks, *chunks)):
-            return self._forward(blocks, chunks, page_table, with_features)
+            return self._forward(packed, with_features)
+        with self._pace.passing(packed):
+            return self._forward(packed, with_features)
 
-    def _forward(
-        self,
-        blocks: Sequence[Segment],
-        chunks: Sequence[Segment],
-        page_table: PageTable | None,
-        with_features: bool,
-    ) -> Tensor:
+    def _forward(self, packed: PackedRows, with_features: bool) -> Tensor:
         if self.followers is not None:
-            num_pending = self.state_pool.num_pending[[block.state_slot for block in blocks]]
-            self.followers.run(blocks, chunks, num_pending.tolist())
-        packed = PackedRows([*blocks, *chunks], page_table)
-        hidden = self.graphs.forward(packed) if self.graphs is not None and not chunks else None
+            num_pending = self.state_pool.num_pending[packed.columns[2, : packed.num_blocks]]
+            self.followers.run(packed, num_pending.tolist())
+        hidden = self.graphs.forward(packed) if self.graphs is not None else None
         if hidden is None:
-            batch = PackedBatch(packed, len(blocks), self.kv_pool, self.state_pool)
+            batch = PackedBatch(packed, self.kv_pool, self.state_pool)
             hidden = self._run(batch, with_features)[: batch.num_tokens]
         else:
             with_features = True  # what is recorded includes them
         record = self.feature_pool.record
         if self._projector is not None and (record.has_gaps or not with_features):
-            record.note(packed.slots, is_there=with_features)
+            record.note(packed.places()[1], is_there=with_features)
         if not isfinite(hidden.sum().item()):
             raise FloatingPointError(
                 "the target gave numbers that are not finite: check its weights and the memory"
@@ -130,8 +115,8 @@ class Engine:
     def warm_up(self) -> None:
         """One prefill and one round, and what can be recorded, so that the first request pays for no initialisation."""
         slot = self.state_pool.allocate()
-        self.logits(self.forward([], [Segment([0] * 16, 0, [0], slot)])[-1:])
-        self.logits(self.forward([Segment([0] * 16, 16, [0, 1], slot)], []))
+        self.logits(self.forward(PackedRows.of([], [Segment([0] * 16, 0, [0], slot)]))[-1:])
+        self.logits(self.forward(PackedRows.of([Segment([0] * 16, 16, [0, 1], slot)], [])))
         self.state_pool.release(slot)
         if self.graphs is not None:
             if self.followers is not None:

@@ -4,11 +4,11 @@ together where there is room for few."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dspine_cluster.core.cost_model import CostModel
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
 
 
 class Pace:
@@ -25,11 +25,10 @@ class Pace:
         self._sleep = sleep
 
     @contextmanager
-    def passing(self, segments: Sequence[Segment]) -> Iterator[None]:
-        """A pass of the segments takes place within."""
-        num_tokens = sum(len(segment.tokens) for segment in segments)
-        num_kv_tokens = sum(segment.start + len(segment.tokens) for segment in segments)
-        with self._lasting(self._costs.pass_s(len(segments), num_tokens, num_kv_tokens)):
+    def passing(self, packed: PackedRows) -> Iterator[None]:
+        """A pass takes place within."""
+        num_kv_tokens = sum(packed.starts) + packed.num_rows
+        with self._lasting(self._costs.pass_s(len(packed.lengths), packed.num_rows, num_kv_tokens)):
             yield
 
     @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -42,17 +45,18 @@ class PaddedBatch:
         self.num_tokens = bucket.num_tokens
         self._kv_pool, self._state_pool = kv_pool, state_pool
         self.inputs = Staging(_fields(bucket, num_pages), kv_pool.keys.device)
-        self._num_slots = kv_pool.keys.shape[1] * kv_pool.keys.shape[2]
-        fields = self.inputs.device
-        self.tokens = fields["tokens"]  # int64 [num_tokens]; `positions` alike
-        self.positions = fields["positions"]
-        self.feature_rows = fields["feature_rows"]  # int64 [num_tokens]; padding: the row after the last
+        num_slots = kv_pool.keys.shape[1] * kv_pool.keys.shape[2]
+        self._padding = np.array([[0], [0], [_NOWHERE], [num_slots]])  # of `rows`
+        rows = self.inputs.device["rows"]
+        self.tokens, self.positions = rows[0], rows[1]  # int64 [num_tokens]; the others alike
+        self.slots = rows[2]  # page * 16 + offset; padding: nowhere
+        self.feature_rows = rows[3]  # as `slots`; padding: the row after the last
         self._num_rows, self._num_requests = bucket.num_tokens, bucket.num_requests
         """Up to these there may be something of the pass before; beyond, fields are padded."""
         self._is_recordable = uses_triton(kv_pool.keys)
         self._group: _Group | None = None
         if self._is_recordable:
-            self._group = _group_over(fields, bucket)
+            self._group = _group_over(self.inputs.device, bucket)
 
     def fill(self, blocks: PackedRows | None) -> None:
         """Take the blocks of the next pass; None: it has no rows."""
@@ -60,20 +64,11 @@ class PaddedBatch:
         num_rows = num_requests = 0
         if blocks is not None:
             num_rows, num_requests = blocks.num_rows, len(blocks.lengths)
-            blocks.fill(host["tokens"][:num_rows], host["positions"][:num_rows], host["slots"][:num_rows])
-            host["feature_rows"][:num_rows] = host["slots"][:num_rows]
-            self._fill_requests(blocks)
+            self._fill(blocks, host)
         if num_rows < self._num_rows:
-            for name, padding in (
-                ("tokens", 0),
-                ("positions", 0),
-                ("slots", _NOWHERE),
-                ("feature_rows", self._num_slots),
-            ):
-                host[name][num_rows : self._num_rows] = padding
+            host["rows"][:, num_rows : self._num_rows] = self._padding
         if num_requests < self._num_requests:
-            for name in ("first_positions", "state_slots", "num_pending"):
-                host[name][num_requests : self._num_requests] = 0
+            host["requests"][:, num_requests : self._num_requests] = 0
         self._num_rows, self._num_requests = num_rows, num_requests
         host["row_starts"][num_requests:] = num_rows
         self.inputs.send()
@@ -85,7 +80,7 @@ class PaddedBatch:
         if group is None:
             return torch.zeros_like(query)
         keys, values = self._kv_pool.keys[layer], self._kv_pool.values[layer]
-        slots = self.inputs.device["slots"][group.rows]
+        slots = self.slots[group.rows]
         query = kv_write.write(query, key, value, heads, keys, values, slots)
         scale = query.shape[-1] ** -0.5
         out = paged_attention.attend(query[group.rows], keys, values, group.attention, scale)
@@ -102,41 +97,42 @@ class PaddedBatch:
         num_missing = self.num_tokens - len(out)
         return torch.cat((out, out.new_zeros((num_missing, *out.shape[1:])))) if num_missing else out
 
-    def _fill_requests(self, packed: PackedRows) -> None:
-        host, num_requests = self.inputs.host, len(packed.lengths)
-        lengths, starts, state_slots = packed.columns
-        host["first_positions"][:num_requests] = starts
-        host["state_slots"][:num_requests] = state_slots
-        host["num_pending"][:num_requests] = self._state_pool.num_pending[state_slots]
-        host["row_starts"][0] = 0
-        lengths.cumsum(out=host["row_starts"][1 : num_requests + 1])
+    def _fill(self, packed: PackedRows, host: Mapping[str, npt.NDArray[np.integer[Any]]]) -> None:
+        num_requests = len(packed.lengths)
+        rows = host["rows"][:, : packed.num_rows]
+        rows[0] = packed.tokens
+        rows[1], rows[2:] = packed.places()
+        requests = host["requests"][:, :num_requests]
+        requests[:2] = packed.columns[1:]
+        requests[2] = self._state_pool.num_pending[packed.columns[2]]
+        host["row_starts"][1 : num_requests + 1] = packed.row_ends
         host["page_table"][:num_requests, : packed.num_pages] = packed.page_table
 
     def _group_of(self, packed: PackedRows) -> _Group:
         """Plans of these blocks alone."""
-        num_pending = self._state_pool.num_pending[packed.state_slots]
+        num_pending = self._state_pool.num_pending[packed.columns[2]]
         own = slice(0, len(packed.lengths))
         group = SegmentGroup(packed, own, self.tokens.device, num_pending.tolist())
         return _Group(group.rows, group.recurrence, group.attention)
 
 
 def _fields(bucket: GraphBucket, num_pages: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    row = (torch.int64, (bucket.num_tokens,))
-    request = (torch.int32, (bucket.num_requests,))
+    num_aligned = bucket.num_requests + -bucket.num_requests % 4  # 16 bytes; see `Staging`
     return {
-        **dict.fromkeys(("tokens", "positions", "slots", "feature_rows"), row),
-        **dict.fromkeys(("first_positions", "state_slots", "num_pending"), request),
+        "rows": (torch.int64, (4, bucket.num_tokens)),  # tokens, positions, slots, rows of features
+        "requests": (torch.int32, (3, num_aligned)),  # first positions, state slots, numbers pending
         "row_starts": (torch.int32, (bucket.num_requests + 1,)),
         "page_table": (torch.int32, (bucket.num_requests, num_pages)),
     }
 
 
-def _group_over(fields: dict[str, Tensor], bucket: GraphBucket) -> _Group:
+def _group_over(fields: Mapping[str, Tensor], bucket: GraphBucket) -> _Group:
     """Plans that kernels read anew at every launch."""
     rows = slice(0, bucket.num_tokens)
     starts = fields["row_starts"]
+    first_positions, state_slots, num_pending = fields["requests"][:, : bucket.num_requests].unbind()
     return _Group(
         rows,
-        BlockPlan(starts, fields["state_slots"], fields["num_pending"], rows, is_plain=not bucket.replays),
-        RaggedPlan(fields["page_table"], starts, fields["first_positions"], bucket.max_width),
+        BlockPlan(starts, state_slots, num_pending, rows, is_plain=not bucket.replays),
+        RaggedPlan(fields["page_table"], starts, first_positions, bucket.max_width),
     )

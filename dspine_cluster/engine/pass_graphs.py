@@ -43,7 +43,8 @@ class PassGraphs:
         return self._buckets.token_sizes
 
     def forward(self, blocks: PackedRows) -> Tensor | None:
-        """Final hidden states `[num_tokens, hidden_size]`, good until the next pass; None where no bucket fits.
+        """Final hidden states `[num_rows, hidden_size]`, good until the next pass; None where no bucket fits, and with
+        prompt chunks.
 
         The caller must have waited for the device since the pass before.
         """
@@ -68,6 +69,8 @@ class PassGraphs:
         return self._graphs.run(size, lambda: self._run(batch))
 
     def _size(self, blocks: PackedRows) -> _Size | None:
+        if blocks.num_blocks < len(blocks.lengths):
+            return None
         replays = bool(self._state_pool.num_pending[blocks.columns[2]].any())
         bucket = self._buckets.bucket_of(blocks.lengths, replays=replays)
         return None if bucket is None else _Size(bucket, table_pages(blocks.num_pages))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, ChunkPlan
 from dspine_cluster.core.session import Session
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.page_table import PageTable
@@ -38,13 +39,9 @@ class PassRunner:
         `drafted` holds the blocks that drafters proposed, by uid. Without `with_features` features may be left out. The
         accepted inputs of each block are left to be replayed by the next pass.
         """
-        blocks, segments = self._blocks(plan.blocks, drafted)
-        hidden = self._engine.forward(
-            segments,
-            [self._chunk(chunk) for chunk in plan.chunks],
-            self._page_table,
-            with_features=with_features,
-        )  # [num_tokens, hidden_size]
+        blocks = self._blocks(plan.blocks, drafted)
+        packed = self._pack(plan, blocks)
+        hidden = self._engine.forward(packed, with_features=with_features)  # [num_tokens, hidden_size]
         block_rows = [len(block.proposals) + 1 for block in blocks]
         num_block_rows = sum(block_rows)
         completing = list(_completing_chunks(plan, num_block_rows))
@@ -58,8 +55,8 @@ class PassRunner:
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
         # The accepted proposals of each block are committed; the rest of its inputs is void.
         self._engine.state_pool.set_pending(
-            [segment.state_slot for segment in segments],
-            [verdict.num_accepted for verdict in verdicts[: len(segments)]],
+            packed.state_slots[: packed.num_blocks],
+            [verdict.num_accepted for verdict in verdicts[: packed.num_blocks]],
         )
         self.logprobs.read(plan, hidden, block_rows, verdicts)
         return verdicts
@@ -76,11 +73,8 @@ class PassRunner:
         slots = np.array([self._state_slot(x) if x.has_new_pages else x.state_slot for x in sessions])
         return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
-    def _blocks(
-        self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]
-    ) -> tuple[list[Block], list[Segment]]:
-        """What acceptance and what the target is given of each request."""
-        blocks, segments = [], []
+    def _blocks(self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]) -> list[Block]:
+        blocks = []
         by_uid = self._streams.by_uid
         for session, length in zip(plans.sessions, plans.verify_lengths, strict=True):
             rules, tokens = by_uid[session.uid].rules, session.tokens
@@ -91,18 +85,31 @@ class PassRunner:
                 # on what the proposals are.
                 if rules.grammar is not None:
                     block = block.legal()
-                own = [tokens[-1], *block.proposals]
             else:
-                block, own = Block(rules, tokens), tokens[-1:]
-            slot = self._state_slot(session) if session.has_new_pages else session.state_slot
-            assert slot is not None
+                block = Block(rules, tokens)
             blocks.append(block)
-            segments.append(Segment(own, session.num_computed, session.pages, slot))
-        return blocks, segments
+        return blocks
 
-    def _chunk(self, chunk: ChunkPlan) -> Segment:
-        session = chunk.session
-        return Segment(chunk.tokens, session.num_computed, session.pages, self._state_slot(session))
+    def _pack(self, plan: BatchPlan, blocks: Sequence[Block]) -> PackedRows:
+        """What the target is given: each block's anchor and proposals, then the chunks."""
+        tokens: list[int] = []
+        for block in blocks:
+            tokens.append(block.token_ids[-1])
+            tokens += block.proposals
+        for chunk in plan.chunks:
+            tokens += chunk.tokens
+        sessions = plan.sessions
+        for session in sessions:
+            if session.has_new_pages:
+                self._state_slot(session)
+        return PackedRows(
+            tokens,
+            [block.num_rows for block in blocks] + [chunk.num_tokens for chunk in plan.chunks],
+            [session.num_computed for session in sessions],
+            cast("list[int]", [session.state_slot for session in sessions]),
+            self._page_table,
+            num_blocks=len(blocks),
+        )
 
     def _state_slot(self, session: Session) -> int:
         """The session's slot, whose row of the page table is up to date then."""

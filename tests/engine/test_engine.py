@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.config import TargetConfig
@@ -59,7 +59,7 @@ def test_chunked_prefill_equals_one_piece(target: TargetModel, cuts: list[int]) 
     slot = engine.state_pool.allocate()
     bounds = [0, *sorted(cuts), 120]
     parts = [
-        engine.forward([], [Segment(tokens[start:end], start, PAGES, slot)])
+        engine.forward(PackedRows.of(chunks=[Segment(tokens[start:end], start, PAGES, slot)]))
         for start, end in pairwise(bounds)
     ]
     assert_close(torch.cat(parts), whole(target, tokens))
@@ -74,14 +74,14 @@ def test_blocks_of_any_length_and_acceptance_equal_one_piece(
     truth = [(7 * t + 1) % 250 for t in range(200)]
     engine = fresh_engine(target)
     slot = engine.state_pool.allocate()
-    engine.forward([], [Segment(truth[:20], 0, PAGES[:2], slot)])
+    engine.forward(PackedRows.of(chunks=[Segment(truth[:20], 0, PAGES[:2], slot)]))
     pages = [*PAGES, 20, 21, 22, 23, 24]
     expected = whole(target, truth)
     n = 20
     for length, wanted in rounds:
         accepted = min(length, wanted)
         block = truth[n : n + 1 + accepted] + [99] * (length - accepted)
-        hidden = engine.forward([Segment(block, n, pages, slot)], [])
+        hidden = engine.forward(PackedRows.of([Segment(block, n, pages, slot)]))
         assert_close(hidden[: accepted + 1], expected[n : n + accepted + 1])
         engine.state_pool.set_pending(slot, accepted)
         n += accepted + 1
@@ -93,12 +93,13 @@ def test_a_mixed_batch_equals_each_request_alone(target: TargetModel) -> None:
     pages = [[0, 1, 2, 3, 4], [10, 11, 12, 13, 14], [20, 21, 22, 23, 24]]
     slots = [engine.state_pool.allocate() for _ in prompts]
     for prompt, table, slot in zip(prompts[:2], pages, slots, strict=False):
-        engine.forward([], [Segment(prompt, 0, table, slot)])
+        engine.forward(PackedRows.of(chunks=[Segment(prompt, 0, table, slot)]))
     blocks = [
         Segment([1, 2, 3, 4], len(prompts[0]), pages[0], slots[0]),
         Segment([9], len(prompts[1]), pages[1], slots[1]),
     ]
-    hidden = engine.forward(blocks, [Segment(prompts[2], 0, pages[2], slots[2])])
+    chunk = Segment(prompts[2], 0, pages[2], slots[2])
+    hidden = engine.forward(PackedRows.of(blocks, [chunk]))
     assert_close(hidden[:4], whole(target, [*prompts[0], 1, 2, 3, 4])[-4:])
     assert_close(hidden[4:5], whole(target, [*prompts[1], 9])[-1:])
     assert_close(hidden[5:], whole(target, prompts[2]))
@@ -111,8 +112,9 @@ def test_single_rows_are_computed_as_in_larger_batches(target: TargetModel) -> N
     for width in (1, 2, 3, 8):
         engine = fresh_engine(target)
         slot = engine.state_pool.allocate()
-        engine.forward([], [Segment(tokens, 0, PAGES, slot)])
-        rows.append(engine.forward([Segment([5] * width, len(tokens), PAGES, slot)], [])[0])
+        engine.forward(PackedRows.of(chunks=[Segment(tokens, 0, PAGES, slot)]))
+        block = Segment([5] * width, len(tokens), PAGES, slot)
+        rows.append(engine.forward(PackedRows.of([block]))[0])
     for row in rows[1:]:
         torch.testing.assert_close(row, rows[0], atol=1e-5, rtol=0)
 
@@ -128,7 +130,7 @@ def test_features_are_read_as_they_were_written_across_page_borders(target: Targ
     tokens = [t % 200 for t in range(50)]
     engine = fresh_engine(target)
     slot = engine.state_pool.allocate()
-    engine.forward([], [Segment(tokens, 0, PAGES, slot)])
+    engine.forward(PackedRows.of(chunks=[Segment(tokens, 0, PAGES, slot)]))
     everything = engine.read_features(np.array([PAGES], np.int32), *np.array([[0], [0], [50]]))
     assert everything.shape == (50, 8 * 4)
     assert torch.from_numpy(everything.copy()).view(torch.float32).isfinite().all()
@@ -141,6 +143,6 @@ def test_a_target_that_gives_no_finite_numbers_stops_the_pass() -> None:
     target.model.embed_tokens.weight[7] = torch.nan
     engine = fresh_engine(target)
     slot = engine.state_pool.allocate()
-    engine.forward([], [Segment([1, 2, 3], 0, PAGES, slot)])
+    engine.forward(PackedRows.of(chunks=[Segment([1, 2, 3], 0, PAGES, slot)]))
     with pytest.raises(FloatingPointError):
-        engine.forward([], [Segment([7], 3, PAGES, slot)])
+        engine.forward(PackedRows.of(chunks=[Segment([7], 3, PAGES, slot)]))

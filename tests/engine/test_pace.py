@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dspine_cluster.core.cost_model import CostModel
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.pace_file import read_pace
 from dspine_cluster.errors import ConfigError
@@ -44,7 +44,7 @@ class Time:
 )
 def test_a_pass_takes_what_the_costs_say(segments: list[Segment], taken_s: float) -> None:
     time = Time()
-    with Pace(COSTS, time, time.pass_by).passing(segments):
+    with Pace(COSTS, time, time.pass_by).passing(PackedRows.of(segments)):
         time.pass_by(0.05)
     assert time.now_s - 5.0 == pytest.approx(taken_s)
 

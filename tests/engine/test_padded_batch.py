@@ -25,20 +25,19 @@ def filled_batch() -> PaddedBatch:
     kv_pool = KvPool.create(hybrid_config(), 10, torch.float32, CPU)
     state_pool = StatePool(hybrid_config(), 4, torch.float32, CPU)
     batch = PaddedBatch(GraphBucket(4, 16, max_width=16, replays=True), 8, kv_pool, state_pool)
-    batch.fill(PackedRows([Segment([9] * 4, 100, list(range(8)), slot) for slot in range(4)]))
+    batch.fill(PackedRows.of([Segment([9] * 4, 100, list(range(8)), slot) for slot in range(4)]))
     for slot, num_accepted in ((2, 5), (3, 1)):
         state_pool.set_pending(slot, num_accepted)
-    batch.fill(PackedRows(BLOCKS))
+    batch.fill(PackedRows.of(BLOCKS))
     return batch
 
 
 def test_rows_are_the_blocks_end_to_end_and_then_belong_to_nobody() -> None:
     batch = filled_batch()
-    fields = batch.inputs.device
     assert batch.tokens.tolist() == [5, 6, 7, 8, 1, 2] + [0] * 10
     assert batch.positions.tolist() == [30, 31, 32, 0, 15, 16] + [0] * 10
     slots = [2 * 16 + 14, 2 * 16 + 15, 9 * 16, 7 * 16, 1 * 16 + 15, 3 * 16]
-    assert fields["slots"].tolist() == slots + [-1] * 10
+    assert batch.slots.tolist() == slots + [-1] * 10
     assert batch.feature_rows.tolist() == slots + [160] * 10
 
 
@@ -56,9 +55,10 @@ def test_kernels_read_what_they_would_from_plans_of_the_pass() -> None:
     assert fields["row_starts"].dtype == attention.row_starts.dtype == recurrence.row_starts.dtype
     assert fields["row_starts"][:4].tolist() == attention.row_starts.tolist()
     assert fields["row_starts"][:4].tolist() == recurrence.row_starts.tolist()
-    assert fields["first_positions"][:3].tolist() == attention.first_positions.tolist()
-    assert fields["state_slots"][:3].tolist() == recurrence.slots.tolist()
-    assert fields["num_pending"][:3].tolist() == recurrence.num_pending.tolist()
+    first_positions, state_slots, num_pending = fields["requests"][:, :3].tolist()
+    assert first_positions == attention.first_positions.tolist()
+    assert state_slots == recurrence.slots.tolist()
+    assert num_pending == recurrence.num_pending.tolist()
     for own, planned, block in zip(fields["page_table"], attention.page_table, BLOCKS, strict=False):
         num_pages = len(block.pages)
         assert own[:num_pages].tolist() == planned[:num_pages].tolist()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dspine_cluster.core.graph_buckets import GraphBuckets
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
 from tests.verifier.harness import dense_config, hybrid_config, random_engine, random_prompts, random_target
@@ -40,24 +40,22 @@ class Run:
         for prompt, pages, slot in zip(
             random_prompts(NUM_REQUESTS, seed=8, max_length=40), PAGES, self.slots, strict=True
         ):
-            self.engine.forward([], [Segment(prompt, 0, pages, slot)])
+            self.engine.forward(PackedRows.of(chunks=[Segment(prompt, 0, pages, slot)]))
             self.lengths.append(len(prompt))
 
     def round(self, widths: list[int], accepted: list[int]) -> Tensor:
         """A block of each width (0: none of that request), some of whose proposals are accepted."""
         members = [i for i, width in enumerate(widths) if width]
-        hidden = self.engine.forward(
-            [
-                Segment(
-                    [(7 * i + 3 * j + self.lengths[i]) % 250 for j in range(widths[i])],
-                    self.lengths[i],
-                    PAGES[i],
-                    self.slots[i],
-                )
-                for i in members
-            ],
-            [],
-        )
+        blocks = [
+            Segment(
+                [(7 * i + 3 * j + self.lengths[i]) % 250 for j in range(widths[i])],
+                self.lengths[i],
+                PAGES[i],
+                self.slots[i],
+            )
+            for i in members
+        ]
+        hidden = self.engine.forward(PackedRows.of(blocks))
         for i in members:
             num_accepted = min(accepted[i], widths[i] - 1)
             self.engine.state_pool.set_pending(self.slots[i], num_accepted)
@@ -124,4 +122,4 @@ def test_numbers_that_are_not_finite_in_padding_stop_no_pass_but_those_of_reques
     hidden = run.round([1, 0, 0, 0, 0], [0] * NUM_REQUESTS)
     assert hidden.isfinite().all()
     with pytest.raises(FloatingPointError):
-        run.engine.forward([Segment([0], run.lengths[1], PAGES[1], run.slots[1])], [])
+        run.engine.forward(PackedRows.of([Segment([0], run.lengths[1], PAGES[1], run.slots[1])]))

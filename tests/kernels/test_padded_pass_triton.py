@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.engine import padded_batch
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.models.config import TargetConfig, parse_target_config
 from dspine_cluster.models.packing import pack_weights
@@ -59,7 +59,8 @@ class Run:
         self.slots = [self.engine.state_pool.allocate() for _ in PROMPTS]
         for length, pages, slot in zip(PROMPTS, PAGES, self.slots, strict=True):
             graphs, self.engine.graphs = self.engine.graphs, None
-            self.engine.forward([], [Segment([t % 50 for t in range(length)], 0, pages, slot)])
+            chunk = Segment([t % 50 for t in range(length)], 0, pages, slot)
+            self.engine.forward(PackedRows.of(chunks=[chunk]))
             self.engine.graphs = graphs
 
     def round(self, widths: list[int], accepted: list[int]) -> Tensor:
@@ -68,7 +69,7 @@ class Run:
             Segment([(7 * j + i) % 50 for j in range(widths[i])], self.lengths[i], PAGES[i], self.slots[i])
             for i in members
         ]
-        hidden = self.engine.forward(blocks, [])
+        hidden = self.engine.forward(PackedRows.of(blocks))
         for i in members:
             self.engine.state_pool.set_pending(self.slots[i], accepted[i])
             self.lengths[i] += 1 + accepted[i]

@@ -16,9 +16,8 @@ from torch import Tensor
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.verify_length import FixedVerifyLength, VerifyLengthPolicy
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.engine import Engine
-from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.models.architecture import make_target
 from dspine_cluster.models.config import TargetConfig, parse_target_config
@@ -249,11 +248,9 @@ def time_passes(
     """Let every pass take `pass_s(number of its tokens)` on the harness's clock."""
     forward = harness.engine.forward
 
-    def timed(
-        blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable, *, with_features: bool
-    ) -> Tensor:
-        harness.clock.now_s += pass_s(sum(len(segment.tokens) for segment in (*blocks, *chunks)))
-        return forward(blocks, chunks, page_table, with_features=with_features)
+    def timed(packed: PackedRows, *, with_features: bool) -> Tensor:
+        harness.clock.now_s += pass_s(packed.num_rows)
+        return forward(packed, with_features=with_features)
 
     monkeypatch.setattr(harness.engine, "forward", timed)
 

@@ -143,9 +143,9 @@ async def running_pair(models: Models, folder: Path, monkeypatch: pytest.MonkeyP
     passes, drafts = Gate(), Gate()
     forward, draft = engine.forward, DraftRunner.draft
 
-    def gated_forward(blocks: Any, chunks: Any, page_table: Any, **options: Any) -> Any:
-        passes.passes(blocks, chunks)
-        return forward(blocks, chunks, page_table, **options)
+    def gated_forward(packed: Any, **options: Any) -> Any:
+        passes.passes(packed)
+        return forward(packed, **options)
 
     def gated_draft(runner: DraftRunner, asks: Any, contexts: Any) -> Any:
         drafts.passes(asks)
@@ -188,7 +188,7 @@ async def test_cancelling_while_queued_frees_everything(
     models: Models, expected: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_pair(models, folder, monkeypatch) as pair:
-        pair.passes.close(lambda blocks, chunks: len(blocks) == 2)
+        pair.passes.close(lambda packed: packed.num_blocks == 2)
         other, victim, queued = pair.start(OTHER), pair.start(VICTIM), pair.start(QUEUED)
         await until(lambda: pair.passes.is_reached)
         assert pair.verifier.stats()["waiting_requests"] == 1
@@ -201,7 +201,7 @@ async def test_cancelling_in_prefill_frees_everything(
     models: Models, expected: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_pair(models, folder, monkeypatch) as pair:
-        pair.passes.close(lambda blocks, chunks: len(chunks) == 2)
+        pair.passes.close(lambda packed: len(packed.lengths) - packed.num_blocks == 2)
         other, victim = pair.start(OTHER), pair.start(VICTIM)
         await until(lambda: pair.passes.is_reached)
         await pair.cancel(victim, num_left=1)
@@ -225,7 +225,7 @@ async def test_cancelling_while_a_block_is_verified_frees_everything(
     models: Models, expected: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_pair(models, folder, monkeypatch) as pair:
-        pair.passes.close(lambda blocks, chunks: [len(block.tokens) for block in blocks] == [16, 16])
+        pair.passes.close(lambda packed: packed.lengths[: packed.num_blocks] == [16, 16])
         other, victim = pair.start(OTHER), pair.start(VICTIM)
         await until(lambda: pair.passes.is_reached)
         await pair.cancel(victim, num_left=1)

@@ -18,12 +18,11 @@ from dspine_cluster.core.verify_length import (
     PassLoad,
     VerifyLengthPolicy,
 )
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.feature_record import FeatureRecord
-from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.transport.messages import Draft, FeatureBatch, Features, Message
-from dspine_cluster.types import PAGE_TOKENS, GenerateRequest
+from dspine_cluster.types import GenerateRequest
 from dspine_cluster.verifier.attachments import Fallback
 from tests.drafts import DraftItem, items_of
 from tests.verifier.harness import (
@@ -103,15 +102,11 @@ def run(
     engine, forward = harness.engine, harness.engine.forward
     engine.feature_pool.rows.fill_(torch.nan)
 
-    def spoiling(
-        blocks: Sequence[Segment], chunks: Sequence[Segment], page_table: PageTable, *, with_features: bool
-    ) -> Tensor:
-        hidden = forward(blocks, chunks, page_table, with_features=with_features)
+    def spoiling(packed: PackedRows, *, with_features: bool) -> Tensor:
+        hidden = forward(packed, with_features=with_features)
         if not with_features:
-            for segment in (*blocks, *chunks):
-                for position in segment.positions:
-                    slot = segment.pages[position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
-                    engine.feature_pool.rows[slot] = torch.nan
+            _, slots = packed.places()
+            engine.feature_pool.rows[slots] = torch.nan
         return hidden
 
     harness.engine.forward = spoiling  # type: ignore[method-assign,assignment]

@@ -54,11 +54,12 @@ class FollowingEngine:
         for kind, source, target in step.copies:
             self._copy[kind](source, target)
         states = self._engine.state_pool
-        for chunk in step.chunks:
-            if chunk.start == 0:  # a request begins, in a slot that another had
-                states.clear(chunk.state_slot)
-        states.set_pending([block.state_slot for block in step.blocks], step.num_pending)
-        self._engine.forward(step.blocks, step.chunks)
+        packed, num_blocks = step.packed, step.packed.num_blocks
+        for start, slot in zip(packed.starts[num_blocks:], packed.state_slots[num_blocks:], strict=True):
+            if start == 0:  # a request begins, in a slot that another had
+                states.clear(slot)
+        states.set_pending(packed.state_slots[:num_blocks], step.num_pending)
+        self._engine.forward(packed)
 
 
 class _Orders:

@@ -14,7 +14,7 @@ from select import select
 import torch
 
 from dspine_cluster.core.prefix_cache import CacheMemory
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.ranks.group import RankGroup
 from dspine_cluster.engine.ranks.orders import LoadOrder, PoolOrder
 from dspine_cluster.engine.ranks.pipes import Tag, read_message, write_message
@@ -91,13 +91,13 @@ class Followers:
         """Have it made on every rank before the next pass."""
         self._copies.append((kind, source, target))
 
-    def run(self, blocks: Sequence[Segment], chunks: Sequence[Segment], num_pending: Sequence[int]) -> None:
+    def run(self, packed: PackedRows, num_pending: Sequence[int]) -> None:
         """Have every rank begin a pass.
 
         Raises:
             EngineStoppedError: a rank has ended.
         """
-        self._write_all(Tag.STEP, encode_step(Step(self._copies, blocks, chunks, num_pending)))
+        self._write_all(Tag.STEP, encode_step(Step(self._copies, packed, num_pending)))
         self._copies = []
 
     def check(self) -> None:

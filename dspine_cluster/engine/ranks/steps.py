@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 
-from dspine_cluster.engine.batch import Segment
+from dspine_cluster.engine.batch import PackedRows
+from dspine_cluster.engine.page_table import PageTable
 
 
 class Copy(IntEnum):
@@ -27,48 +28,43 @@ class Step:
     """A pass, and the copies that were asked for since the last one, in order."""
 
     copies: Sequence[tuple[Copy, int, int]]
-    blocks: Sequence[Segment]
-    chunks: Sequence[Segment]
+    packed: PackedRows
     num_pending: Sequence[int]
     """Of each block: how many accepted inputs of the pass before its recurrent state has not seen yet."""
 
 
-_HEADER = 3  # numbers of copies, blocks and chunks
-_PER_SEGMENT = 4  # numbers of tokens and pages, start, state slot
+_HEADER = 5  # numbers of copies, blocks, segments, tokens, and pages of each segment
 
 
 def encode_step(step: Step) -> bytes:
     """The step as int32 numbers in the machine's order: it stays on the machine."""
-    segments = [*step.blocks, *step.chunks]
-    numbers = array("i", (len(step.copies), len(step.blocks), len(step.chunks)))
+    packed = step.packed
+    sizes = (len(step.copies), packed.num_blocks, len(packed.lengths), packed.num_rows, packed.num_pages)
+    numbers = array("i", sizes)
     numbers.extend(chain.from_iterable(step.copies))
-    numbers.extend(step.num_pending)
-    for segment in segments:
-        numbers.extend((len(segment.tokens), len(segment.pages), segment.start, segment.state_slot))
-    for segment in segments:
-        numbers.extend(segment.tokens)
-        numbers.extend(segment.pages)
-    return numbers.tobytes()
+    for column in (step.num_pending, packed.lengths, packed.starts, packed.state_slots, packed.tokens):
+        numbers.extend(column)
+    return numbers.tobytes() + packed.page_table.tobytes()
 
 
 def decode_step(data: bytes) -> Step:
     """What `encode_step` was given."""
     numbers = array("i", data)
-    num_copies, num_blocks, num_chunks = numbers[:_HEADER]
+    num_copies, num_blocks, num_segments, num_tokens, num_pages = numbers[:_HEADER]
     at = _HEADER
-    copies = [(Copy(numbers[i]), numbers[i + 1], numbers[i + 2]) for i in range(at, at + 3 * num_copies, 3)]
-    at += 3 * num_copies
-    num_pending = numbers[at : at + num_blocks].tolist()
-    at += num_blocks
-    heads = [
-        numbers[i : i + _PER_SEGMENT]
-        for i in range(at, at + _PER_SEGMENT * (num_blocks + num_chunks), _PER_SEGMENT)
-    ]
-    at += _PER_SEGMENT * len(heads)
-    segments = []
-    for num_tokens, num_pages, start, state_slot in heads:
-        tokens, pages = numbers[at : at + num_tokens], numbers[at + num_tokens : at + num_tokens + num_pages]
-        segments.append(Segment(tokens.tolist(), start, pages, state_slot))
-        at += num_tokens + num_pages
+
+    def take(count: int) -> array[int]:
+        nonlocal at
+        at += count
+        return numbers[at - count : at]
+
+    copies = [take(3) for _ in range(num_copies)]
+    num_pending = take(num_blocks).tolist()
+    lengths, starts, state_slots = (take(num_segments).tolist() for _ in range(3))
+    tokens = take(num_tokens).tolist()
+    page_table = PageTable(max(state_slots) + 1)
+    for slot in state_slots:
+        page_table.write(slot, take(num_pages))
     assert at == len(numbers)
-    return Step(copies, segments[:num_blocks], segments[num_blocks:], num_pending)
+    packed = PackedRows(tokens, lengths, starts, state_slots, page_table, num_blocks=num_blocks)
+    return Step([(Copy(kind), source, target) for kind, source, target in copies], packed, num_pending)
