@@ -76,12 +76,11 @@ class RingWriter(_Mapped):
             start = -(-start // self._size) * self._size
         if start + num_bytes - (start if is_empty else taken) > self._size:
             return None
-        position = start
+        place = _HEADER_BYTES + start % self._size
         for array in arrays:
-            self._piece(position, len(array))[:] = np.frombuffer(array, np.uint8)
-            position += len(array)
-        assert position == start + num_bytes
-        self._written = position
+            self._memory[place : place + len(array)] = array
+            place += len(array)
+        self._written = start + num_bytes
         return start
 
 
