@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.position_ranges import PositionRanges
 from dspine_cluster.core.session import Session
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import Draft, Opened
+from dspine_cluster.transport.messages import Float64Array, Int64Array, Opened
+from dspine_cluster.transport.round_messages import NUM_DRAFT_COLUMNS
 from dspine_cluster.verifier.drafted import DraftedBlock
 
 _REMEMBERED_ASKS = 64
@@ -40,6 +41,18 @@ class Fallback(StrEnum):
     """The request was not asked for yet when its round began, or its features are still on their way."""
 
 
+class Unchanging(NamedTuple):
+    """What asks say of the same requests in every round."""
+
+    uids: list[int]
+    numbers: Int64Array
+    """As in `Draft`, but 0 where a number changes, and less the position where it follows from that."""
+    temperatures: Float64Array
+
+
+_OF_NOBODY = Unchanging([], np.zeros((NUM_DRAFT_COLUMNS, 0), np.int64), np.zeros(0))
+
+
 @dataclass(slots=True, eq=False)
 class Link:
     """A connected drafter."""
@@ -53,6 +66,8 @@ class Link:
     """By uid."""
     awaited: dict[int, Attachment] = field(default_factory=dict)
     """Those whose last draft was asked for and has neither come nor been refused, by uid."""
+    unchanging: Unchanging = _OF_NOBODY
+    """Of those that were asked for last."""
 
     @property
     def spare_bytes(self) -> int:
@@ -188,36 +203,3 @@ class Attachment:
             return Fallback.CREDITS
         is_late = now_s - self.opened_at_s >= self.link.pace.deadline_s(plain_step_s)
         return Fallback.LATE if is_late and not self.is_answered else Fallback.JOINING
-
-
-def ask_for(link: Link, wanted: Sequence[tuple[Attachment, int]], now_s: float) -> Draft:
-    """Ask now for the drafts of present rounds, of requests that are attached to `link`, each with the number of
-    proposals."""
-    attachments, num_proposals = zip(*wanted, strict=True)
-    sessions = [attachment.session for attachment in attachments]
-    uids = [session.uid for session in sessions]
-    rounds = [session.round for session in sessions]
-    awaited = link.awaited
-    if awaited:
-        for uid in uids:
-            if uid in awaited:
-                awaited[uid].note_late()
-    for attachment, number in zip(attachments, rounds, strict=True):
-        attachment.asked_round, attachment.asked_at_s = number, now_s
-        attachment.block = attachment.refusal = None
-    awaited.update(zip(uids, attachments, strict=True))
-    columns = (
-        uids,
-        rounds,
-        [session.tokens[-1] for session in sessions],
-        [len(session.tokens) for session in sessions],
-        num_proposals,
-        [attachment.num_prompt for attachment in attachments],
-        [attachment.has_seed for attachment in attachments],
-        [attachment.seed for attachment in attachments],
-    )
-    numbers = np.array(columns, np.int64)
-    lengths, num_prompt = numbers[3], numbers[5]
-    np.subtract(lengths, num_prompt, num_prompt)  # the output position
-    lengths -= 1
-    return Draft(numbers, np.array([attachment.temperature for attachment in attachments], np.float64))

@@ -11,12 +11,8 @@ from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError, ChannelError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import KEY_BYTES, Busy, Message, Need, Opened, Proposals
-from dspine_cluster.verifier.attachments import (
-    Attachment,
-    Fallback,
-    Link,
-    ask_for,
-)
+from dspine_cluster.verifier.asks import Asks
+from dspine_cluster.verifier.attachments import Attachment, Fallback, Link
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
 from dspine_cluster.verifier.drafted import DraftedBlock, read_blocks
 from dspine_cluster.verifier.feature_sender import FeatureSender, FeatureSource
@@ -200,28 +196,33 @@ class Drafters:
         again, because its drafter was found to be gone, and the number of blocks that were asked for."""
         now_s = self._clock()
         find = self._links.attachments.get
-        rows: list[tuple[Attachment, int]] = []
+        columns: dict[Link, tuple[list[Attachment], list[int]]] = {}
         for session, num_proposals in wanted:
             attachment = find(session.uid)
             if attachment is None or now_s < attachment.link.pace.rests_until_s:
                 attachment = self._attach(session)
                 if attachment is None:
                     continue
-            rows.append((attachment, num_proposals))
-        lost = self._sender.send_tails([attachment for attachment, _ in rows])
-        for link in lost:
-            self._links.drop(link, report=True)
-        again = [(row[0].session, row[1]) for row in rows if row[0].link in lost] if lost else []
+            own = columns.get(attachment.link)
+            if own is None:
+                own = columns[attachment.link] = [], []
+            own[0].append(attachment)
+            own[1].append(num_proposals)
+        again: list[tuple[Session, int]] = []
         num_asked = 0
-        for link in self._links.all:
-            own = [
-                row
-                for row in rows
-                if row[0].link is link and (row[0].is_steady or self._can_be_asked(row[0], attached))
-            ]
-            if own:
-                num_asked += len(own)
-                self._links.send(link, ask_for(link, own, now_s))
+        for link, own in columns.items():
+            asks = Asks(link, *own)
+            try:
+                lack_nothing = self._sender.send_tails(asks)
+            except ChannelClosedError:
+                self._links.drop(link, report=True)
+                again += zip(asks.sessions, asks.num_proposals, strict=True)
+                continue
+            if not lack_nothing:
+                asks = asks.part([x.is_steady or self._can_be_asked(x, attached) for x in asks.attachments])
+            if asks.uids:
+                num_asked += len(asks.uids)
+                self._links.send(link, asks.draft(now_s))
         return again, num_asked
 
     def _can_be_asked(self, attachment: Attachment, attached: list[Attachment]) -> bool:

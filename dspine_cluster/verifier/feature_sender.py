@@ -11,9 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from dspine_cluster.core.session import Session
-from dspine_cluster.errors import ChannelClosedError
+from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import FeatureBatch, Features, Int64Array, UInt8Array
-from dspine_cluster.verifier.attachments import Attachment, Link
+from dspine_cluster.verifier.asks import Asks
+from dspine_cluster.verifier.attachments import Attachment
 
 _MESSAGE_TOKENS = 512
 """Positions in one message at most: bounds what is read from the device at once."""
@@ -40,29 +41,37 @@ class FeatureSource(Protocol):
 class _Batch:
     """New features for one drafter that travel together: in columns, a row for each request."""
 
-    link: Link
+    channel: Channel
     room_tokens: int
-    """How many more its channel takes now."""
+    """How many more it takes now."""
     attachments: list[Attachment] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    """The first position of each; `ends` alike."""
-    ends: list[int] = field(default_factory=list)
+    """The first position of each."""
+    counts: list[int] = field(default_factory=list)
+    """How many positions, one after the other."""
     num_tokens: int = 0
 
     def add(
-        self, attachments: Sequence[Attachment], starts: Sequence[int], ends: Sequence[int], num_tokens: int
+        self,
+        attachments: Sequence[Attachment],
+        sessions: Sequence[Session],
+        starts: Sequence[int],
+        counts: Sequence[int],
+        num_tokens: int,
     ) -> None:
-        """Positions starts[i] .. ends[i] - 1 of each, which are `num_tokens` together."""
+        """Rows that are `num_tokens` positions together."""
         self.attachments += attachments
+        self.sessions += sessions
         self.starts += starts
-        self.ends += ends
+        self.counts += counts
         self.num_tokens += num_tokens
         self.room_tokens -= num_tokens
 
-    def take(self) -> tuple[list[Attachment], list[int], list[int]]:
+    def take(self) -> tuple[list[Attachment], list[Session], list[int], list[int]]:
         """The columns; none are left."""
-        taken = self.attachments, self.starts, self.ends
-        self.attachments, self.starts, self.ends, self.num_tokens = [], [], [], 0
+        taken = self.attachments, self.sessions, self.starts, self.counts
+        self.attachments, self.sessions, self.starts, self.counts, self.num_tokens = [], [], [], [], 0
         return taken
 
 
@@ -74,7 +83,7 @@ class FeatureSender:
     begin with ahead of everything else, the rest behind it. Where passes left features out, a drafter gets those after
     the gap.
 
-    `send_rest` raises ChannelClosedError if the drafter is gone.
+    What sends raises ChannelClosedError if the drafter is gone.
     """
 
     def __init__(
@@ -96,24 +105,20 @@ class FeatureSender:
         """Something else was sent that a step must not have too much of."""
         self.budget_bytes -= num_bytes
 
-    def send_tails(self, attachments: Sequence[Attachment]) -> list[Link]:
-        """Send what drafts at the present anchors need: the last features before them. New ones travel together. The
-        links of drafters that are gone; requests whose features found no room are steady no more."""
-        lost = []
-        for link in dict.fromkeys([attachment.link for attachment in attachments]):
-            own = [attachment for attachment in attachments if attachment.link is link]
-            steady = [attachment for attachment in own if attachment.is_steady]
-            others = [] if len(steady) == len(own) else [x for x in own if not x.is_steady]
-            batch = _Batch(link, link.channel.free_credit_bytes // self._row_bytes)
-            try:
-                if steady and not self._gather_new(batch, steady):
-                    others = own
-                for attachment in others:
-                    self._send_tail(batch, attachment)
-                self._send_batch(batch)
-            except ChannelClosedError:
-                lost.append(link)
-        return lost
+    def send_tails(self, asks: Asks) -> bool:
+        """Send what drafts at the present anchors need: the last features before them. New ones travel together.
+        Returns whether all the requests are steady still: those whose features found no room are not."""
+        channel, attachments = asks.link.channel, asks.attachments
+        batch = _Batch(channel, channel.free_credit_bytes // self._row_bytes)
+        steady, others = asks, []
+        if not all(are_steady := [attachment.is_steady for attachment in attachments]):
+            steady = asks.part(are_steady)
+            others = [attachment for attachment in attachments if not attachment.is_steady]
+        if steady.uids and not self._gather_new(batch, steady):
+            others = attachments
+        for attachment in others:
+            self._send_tail(batch, attachment)
+        return self._send_batch(batch) and not others
 
     def has_tail(self, attachment: Attachment) -> bool:
         """Whether nothing is missing of what `send_tails` was to send, and that was something."""
@@ -135,17 +140,16 @@ class FeatureSender:
         if attachment.is_answered:
             self._send_paced(attachment, oldest, min(fresh, end), bulk=True)
 
-    def _gather_new(self, batch: _Batch, steady: Sequence[Attachment]) -> bool:
+    def _gather_new(self, batch: _Batch, steady: Asks) -> bool:
         """Add what the last pass computed of requests that lack nothing else; False if that has no room."""
-        starts = [attachment.sent.ends[-1] for attachment in steady]
-        ends = [len(attachment.session.tokens) - 1 for attachment in steady]
-        counts = list(map(sub, ends, starts))
+        starts = [attachment.sent.ends[-1] for attachment in steady.attachments]
+        counts = list(map(sub, steady.positions, starts))
         num_tokens = sum(counts)
         if num_tokens > min(batch.room_tokens, self._batch_tokens) or not (
             0 < min(counts) <= max(counts) <= self._most_new_tokens
         ):
             return False
-        batch.add(steady, starts, ends, num_tokens)
+        batch.add(steady.attachments, steady.sessions, starts, counts, num_tokens)
         return True
 
     def _send_tail(self, batch: _Batch, attachment: Attachment) -> None:
@@ -169,26 +173,25 @@ class FeatureSender:
             return
         if batch.num_tokens + num_tokens > self._batch_tokens:
             self._send_batch(batch)
-        batch.add([attachment], [end - num_tokens], [end], num_tokens)
+        batch.add([attachment], [attachment.session], [end - num_tokens], [num_tokens], num_tokens)
 
-    def _send_batch(self, batch: _Batch) -> None:
-        """Send what was gathered, if the channel takes it, and begin anew."""
-        attachments, starts, ends = batch.take()
+    def _send_batch(self, batch: _Batch) -> bool:
+        """Send what was gathered, if the channel takes it, and begin anew. Returns whether nothing is left over."""
+        attachments, sessions, starts, counts = batch.take()
         if not attachments:
-            return
-        sessions = [attachment.session for attachment in attachments]
-        runs = np.array(([session.uid for session in sessions], starts, ends), np.int64)
-        runs[2] -= runs[1]
+            return True
+        runs = np.array(([session.uid for session in sessions], starts, counts), np.int64)
         rows = self._source.read_features(sessions, runs[1], runs[2])
         is_one = len(sessions) == 1
         message = Features(sessions[0].uid, starts[0], rows) if is_one else FeatureBatch(runs, rows)
-        if batch.link.channel.send(message):
-            for attachment, start, end in zip(attachments, starts, ends, strict=True):
-                attachment.sent.add(start, end)
-        else:
-            for attachment, start, end in zip(attachments, starts, ends, strict=True):
+        is_sent = batch.channel.send(message)
+        for attachment, start, count in zip(attachments, starts, counts, strict=True):
+            if is_sent:
+                attachment.sent.add(start, start + count)
+            else:
                 attachment.unsettle()
-                attachment.tail = start, end
+                attachment.tail = start, start + count
+        return is_sent
 
     def _tail(self, attachment: Attachment) -> tuple[int, int]:
         """The positions, start and end, that a draft at the anchor needs."""

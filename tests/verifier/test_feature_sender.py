@@ -8,6 +8,7 @@ import numpy.typing as npt
 from dspine_cluster.core.draft_pace import DraftPace
 from dspine_cluster.core.session import Session
 from dspine_cluster.transport.messages import FEATURES, Message
+from dspine_cluster.verifier.asks import Asks
 from dspine_cluster.verifier.attachments import Attachment, Link
 from dspine_cluster.verifier.feature_sender import FeatureSender
 from tests.verifier.harness import ScriptedChannel, make_request
@@ -48,14 +49,18 @@ def test_who_lacked_nothing_is_not_asked_for_when_the_channel_refuses_what_is_ne
         session = Session(uid, make_request(list(range(1, 21))), arrival=uid)
         attachments.append(Attachment(session, link, 0, 0.0, 0, 0))
     sender.start_step()
-    assert sender.send_tails(attachments) == []
+
+    def send_tails() -> bool:
+        return sender.send_tails(Asks(link, attachments, [1, 1]))
+
+    send_tails()
     assert all(sender.has_tail(attachment) and attachment.settles() for attachment in attachments)
     for attachment in attachments:
         attachment.session.tokens += [7, 8, 9]
     channel.is_full = True
-    sender.send_tails(attachments)
+    assert not send_tails()
     assert not any(sender.has_tail(attachment) or attachment.settles() for attachment in attachments)
     channel.is_full = False
-    sender.send_tails(attachments)
+    send_tails()
     assert all(sender.has_tail(attachment) and attachment.settles() for attachment in attachments)
     assert channel.positions == {uid: set(range(22)) for uid in range(2)}
