@@ -91,10 +91,11 @@ class Attachment:
     is_steady: bool = False
     """Whether the drafter lacked nothing but what the last pass computed when it was asked last, and nothing has
     changed that since. Such requests are handled together; `fresh_start` waits then until `unsettle`."""
+    sent_to: int = 0
+    """While it is steady, where the features that have been sent end: `sent` takes that over when it is looked at."""
     features_from: int = 0
     """From this position on features exist, as far as was looked last. It only matters where not all were sent."""
-    sent: PositionRanges = field(default_factory=PositionRanges)
-    """Positions whose features have been sent, or which the drafter had already."""
+    _sent: PositionRanges = field(default_factory=PositionRanges)
     tail: tuple[int, int] = (0, 0)
     """Positions, start and end, that the draft at the present anchor needs."""
     max_context_tokens: int | None = None
@@ -123,6 +124,13 @@ class Attachment:
         self.has_seed, self.seed = sampling.seed is not None, sampling.seed or 0
 
     @property
+    def sent(self) -> PositionRanges:
+        """Positions whose features have been sent, or which the drafter had already."""
+        if self.is_steady and self.sent_to > self._sent.end:
+            self._sent.grow(self.sent_to)
+        return self._sent
+
+    @property
     def is_outstanding(self) -> bool:
         """Whether the draft for the present anchor was asked for and nothing has come back."""
         return self.block is None and self.refusal is None and self.asked_round == self.session.round
@@ -143,14 +151,14 @@ class Attachment:
         """Whether its drafter lacks nothing now: it is steady then."""
         end = self.session.anchor_position
         if self.has_all_before(end):
-            self.is_steady, self.fresh_start = True, end
+            self.is_steady, self.sent_to, self.fresh_start = True, end, end
         return self.is_steady
 
     def unsettle(self) -> None:
         """What the drafter lacks has to be looked at anew."""
         if self.is_steady:
-            self.is_steady = False
             self.fresh_start = self.sent.end
+            self.is_steady = False
 
     def when_asked_s(self, number: int) -> float | None:
         """When the draft of a round was asked for, if that is known still."""
@@ -182,7 +190,7 @@ class Attachment:
 
     def hold_back(self) -> None:
         """What has been computed up to now counts as old."""
-        self.is_steady = False
+        self.unsettle()
         self.fresh_start = self.session.num_computed
 
     def has_all_before(self, position: int) -> bool:

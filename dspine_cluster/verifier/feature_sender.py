@@ -142,7 +142,7 @@ class FeatureSender:
 
     def _gather_new(self, batch: _Batch, steady: Asks) -> bool:
         """Add what the last pass computed of requests that lack nothing else; False if that has no room."""
-        starts = [attachment.sent.ends[-1] for attachment in steady.attachments]
+        starts = [attachment.sent_to for attachment in steady.attachments]
         counts = list(map(sub, steady.positions, starts))
         num_tokens = sum(counts)
         if num_tokens > min(batch.room_tokens, self._batch_tokens) or not (
@@ -186,11 +186,13 @@ class FeatureSender:
         message = Features(sessions[0].uid, starts[0], rows) if is_one else FeatureBatch(runs, rows)
         is_sent = batch.channel.send(message)
         for attachment, start, count in zip(attachments, starts, counts, strict=True):
-            if is_sent:
-                attachment.sent.add(start, start + count)
-            else:
+            if not is_sent:
                 attachment.unsettle()
                 attachment.tail = start, start + count
+            elif attachment.is_steady:
+                attachment.sent_to = start + count
+            else:
+                attachment.sent.add(start, start + count)
         return is_sent
 
     def _tail(self, attachment: Attachment) -> tuple[int, int]:
