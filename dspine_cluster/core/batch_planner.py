@@ -45,11 +45,14 @@ class BlockPlans:
     lacking: list[Session] = field(default_factory=list)
     """Those that get a page more. None needs two: proposals are fewer than a page holds."""
     uids: list[int] = field(init=False)
+    num_useful: list[int] = field(init=False)
+    """Proposals of each that could become output beside a bonus token; a block may have fewer."""
     num_kv_tokens: int = field(init=False)
     """Cached tokens that they attend to, together, when the pass begins."""
 
     def __post_init__(self) -> None:
         self.uids = [session.uid for session in self.sessions]
+        self.num_useful = [session.max_length - len(session.tokens) - 1 for session in self.sessions]
         self.num_kv_tokens = sum([session.num_computed for session in self.sessions])
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from dspine_cluster.core.prefix_index import NO_MATCH, PrefixIndex
@@ -66,19 +67,22 @@ class PrefixCache:
             self._memory.load_state(match.checkpoint, slot)
         session.start(resume, [*match.pages, *new_pages], slot)
 
-    @property
-    def grows_in_decoding(self) -> bool:
-        """Whether `note_computed` has to be told of rounds, beside prefill."""
-        return self._is_enabled and not self._has_states
-
     def note_computed(self, session: Session) -> None:
-        """Share what the session's last pass has made restorable."""
+        """Share what the session's last prefill chunk has made restorable."""
         if not self._is_enabled:
             return
         if not self._has_states:
             self._insert(session, session.num_computed)
         elif session.num_computed in session.resume.checkpoints and session.phase is Phase.PREFILL:
             self._save(session)
+
+    def note_rounds(self, sessions: Iterable[Session]) -> None:
+        """Share what the sessions' rounds have made restorable: with states, nothing before they end."""
+        if not self._is_enabled or self._has_states:
+            return
+        for session in sessions:
+            if session.num_computed // PAGE_TOKENS > session.num_indexed_pages:
+                self._insert(session, session.num_computed)
 
     def retire(self, session: Session, *, keep_state: bool) -> None:
         """The session gives up its pages; with `keep_state` its prefix stays restorable up to the end of its state."""

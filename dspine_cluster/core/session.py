@@ -27,6 +27,9 @@ class Phase(Enum):
     """All committed tokens but the anchor have passed through the target."""
 
 
+_DECODE = Phase.DECODE  # members of an enumeration are looked up slowly
+
+
 @dataclass(slots=True)
 class Session:
     """A request in a verifier loop."""
@@ -153,7 +156,7 @@ class Session:
         """Commit what a round gave: `num_accepted` accepted proposals and the bonus token, possibly cut at an end.
         Returns `counts`."""
         committed, num_computed, num_tokens = self.tokens, self.num_computed, len(tokens)
-        assert self.phase is Phase.DECODE
+        assert self.phase is _DECODE
         assert num_computed == len(committed) - 1
         assert 0 <= num_accepted <= num_verified <= num_proposed
         assert num_accepted <= num_tokens <= num_accepted + 1

@@ -9,8 +9,8 @@ from dspine_cluster.core.acceptance import cut_at_end
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.blocks import Verdict
-from dspine_cluster.observability.metrics import Round, VerifierMetrics
-from dspine_cluster.types import PAGE_TOKENS, FinishReason
+from dspine_cluster.observability.metrics import VerifierMetrics
+from dspine_cluster.types import FinishReason
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafted import DraftedBlock
@@ -57,9 +57,11 @@ class Committing:
             chunk.session.advance_prefill(chunk.num_tokens)
             self._streams.prefix_cache.note_computed(chunk.session)
         commits = Commits()
-        self._commit_rounds(commits, plan.blocks, verdicts, drafted)
-        for session, verdict in zip(completing, verdicts[len(plan.blocks) :], strict=True):
+        num_blocks = len(plan.blocks)
+        self._commit_rounds(commits, plan.blocks, verdicts[:num_blocks], drafted)
+        for session, verdict in zip(completing, verdicts[num_blocks:], strict=True):
             self._commit_first(commits, session, verdict)
+        self._streams.note_committed()
         return commits
 
     def _commit_rounds(
@@ -69,46 +71,38 @@ class Committing:
         verdicts: Sequence[Verdict],
         drafted: Mapping[int, DraftedBlock],
     ) -> None:
-        streams, by_uid, most = self._streams, self._streams.by_uid, self._max_proposals
-        grows_in_decoding = streams.prefix_cache.grows_in_decoding
-        outputs, going_on = commits.outputs, commits.rounds
-        rounds: list[Round] = []
-        charged: dict[str, int] = {}  # tokens by client
-        for session, num_verified, verdict in zip(
-            blocks.sessions, blocks.verify_lengths, verdicts, strict=False
-        ):
-            uid = session.uid
-            stream = by_uid[uid]
-            tokens, num_accepted = verdict.token_ids, verdict.num_accepted
-            num_left = session.max_length - len(session.tokens) - len(tokens)
-            text: str | Detokenizer = stream.detokenizer
-            reason = None
-            if num_left <= 0 or stream.may_stop or not stream.end_ids.isdisjoint(tokens):
-                tokens, reason, text = self._cut(stream, tokens)
-                num_accepted = min(num_accepted, len(tokens))
-            block = drafted.get(uid)
-            num_proposed = 0 if block is None else len(block.tokens)
-            counts = session.commit_round(tokens, num_proposed, num_verified, num_accepted)
-            rounds.append((num_proposed, num_verified, num_accepted, len(tokens)))
-            client = session.request.client
-            charged[client] = charged.get(client, 0) + len(tokens)
-            if reason is not None:
-                self._end(uid)
-            else:
-                going_on.append((session, num_left - 1 if num_left <= most else most))
-                if grows_in_decoding and session.num_computed // PAGE_TOKENS > session.num_indexed_pages:
-                    streams.prefix_cache.note_computed(session)
-            outputs.append(Committed(uid, tokens, num_accepted, reason, session, counts, text))
-        for client, num_tokens in charged.items():
-            streams.charge(client, num_tokens)
-        self._metrics.note_rounds(rounds)
+        sessions, uids, verified = blocks.sessions, blocks.uids, blocks.verify_lengths
+        by_uid, most = self._streams.by_uid, self._max_proposals
+        streams = [by_uid[uid] for uid in uids]
+        tokens = [verdict.token_ids for verdict in verdicts]
+        accepted = [verdict.num_accepted for verdict in verdicts]
+        proposed = [len(drafted[uid].tokens) if uid in drafted else 0 for uid in uids]
+        useful = [before - len(own) for before, own in zip(blocks.num_useful, tokens, strict=True)]
+        texts: list[str | Detokenizer] = [stream.detokenizer for stream in streams]
+        reasons: list[FinishReason | None] = [None] * len(sessions)
+        may_end = [
+            row
+            for row, (stream, own, left) in enumerate(zip(streams, tokens, useful, strict=True))
+            if left < 0 or stream.may_stop or not stream.end_ids.isdisjoint(own)
+        ]
+        for row in may_end:
+            tokens[row], reasons[row], texts[row] = self._cut(streams[row], tokens[row])
+            accepted[row] = min(accepted[row], len(tokens[row]))
+        counts = list(map(Session.commit_round, sessions, tokens, proposed, verified, accepted))
+        commits.outputs += map(Committed, uids, tokens, accepted, reasons, sessions, counts, texts)
+        commits.rounds += zip(sessions, [left if left < most else most for left in useful], strict=True)
+        self._metrics.note_rounds(zip(proposed, verified, accepted, map(len, tokens), strict=True))
+        self._streams.prefix_cache.note_rounds(sessions)
+        ended = [row for row in may_end if reasons[row] is not None]
+        for row in reversed(ended):
+            self._end(uids[row])
+            del commits.rounds[row]
 
     def _commit_first(self, commits: Commits, session: Session, verdict: Verdict) -> None:
         """What the end of its prefill gives a session."""
         stream = self._streams.by_uid[session.uid]
         tokens, reason, text = self._cut(stream, verdict.token_ids)
         self._streams.commit_first(session, tokens[0])
-        self._streams.charge(session.request.client, 1)
         if reason is not None:
             self._end(session.uid)
         else:

@@ -240,19 +240,21 @@ class VerifierLoop:
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
 
     def _choose_verify_lengths(self, blocks: BlockPlans, budget: Budget) -> list[int]:
-        sessions, uids, most = blocks.sessions, blocks.uids, self._max_proposals
+        sessions, uids = blocks.sessions, blocks.uids
         num_proposals: list[int] = []
         cells: list[Sequence[int]] = []
         drafted = map(self._drafted.get, uids)
-        for session, block in zip(sessions, drafted, strict=True):
+        for num_useful, block in zip(blocks.num_useful, drafted, strict=True):
             if block is None:
                 num_proposals.append(0)
                 cells.append(())
                 continue
             count = len(block.tokens)
-            num_useful = left if (left := session.max_length - len(session.tokens) - 1) < most else most
             num_proposals.append(count if count < num_useful else num_useful)
             cells.append(block.cells)
+        most = self._max_proposals
+        if max(num_proposals, default=0) > most:  # a drafter may send more than it was asked for
+            num_proposals = [min(count, most) for count in num_proposals]
         if 0 in num_proposals:
             missing = [x for x, count in zip(sessions, num_proposals, strict=True) if count == 0]
             self.drafters.count_fallbacks([x for x in missing if self._pacing.is_drafted(x)])

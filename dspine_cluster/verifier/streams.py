@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -30,8 +31,11 @@ class Stream:
     """Of a request that is traced."""
     may_stop: bool = field(init=False)
     """Whether text can end the request."""
+    num_charged: int = field(init=False)
+    """Committed tokens that its client was charged for, and those that were there when it came."""
 
     def __post_init__(self) -> None:
+        self.num_charged = len(self.session.tokens)
         self.may_stop = self.detokenizer.may_stop
 
     def note_phase(self) -> None:
@@ -105,7 +109,7 @@ class Streams:
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:
-                self.charge(session.request.client, self._expected[session.uid])
+                self.waiting.shares.charge(session.request.client, self._expected[session.uid])
             self._dequeue(session)
             self.running.append(session)
             self.prefilling.append(session)
@@ -118,18 +122,20 @@ class Streams:
         self.prefilling.remove(session)
         self.by_uid[session.uid].note_phase()
 
-    def charge(self, client: str, num_tokens: int) -> None:
-        """Count tokens that were computed for a client."""
-        self.waiting.shares.charge(client, num_tokens)
+    def note_committed(self) -> None:
+        """A pass has been committed: whoever waits is served by what was computed for each client up to now."""
+        if len(self.waiting):
+            self._charge(self.running)
 
     def remove(self, uid: int, *, keep_state: bool) -> Session:
         """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
         from where it ended."""
-        session = self.by_uid.pop(uid).session
+        session = self.by_uid[uid].session
         if session.phase is Phase.WAITING:
             self._dequeue(session)
         else:
             self._vacate(session, keep_state=keep_state)
+        del self.by_uid[uid]
         return session
 
     def write_gauges(self, metrics: VerifierMetrics) -> None:
@@ -162,13 +168,23 @@ class Streams:
     def _vacate(self, session: Session, *, keep_state: bool) -> None:
         slot = session.state_slot
         assert slot is not None
+        self._charge([session])
         self.running.remove(session)
         if session.phase is Phase.PREFILL:
             self.prefilling.remove(session)
         self.prefix_cache.retire(session, keep_state=keep_state)
         self._state_pool.release(slot)
 
+    def _charge(self, sessions: Iterable[Session]) -> None:
+        """Charge clients for the tokens that were committed since this was last done for these sessions."""
+        for session in sessions:
+            stream, num_tokens = self.by_uid[session.uid], len(session.tokens)
+            self.waiting.shares.charge(session.request.client, num_tokens - stream.num_charged)
+            stream.num_charged = num_tokens
+
     def _enqueue(self, session: Session) -> None:
+        if not len(self.waiting):
+            self._charge(self.running)  # while nobody waits charges mean nothing
         cached = self.prefix_cache.find(session).match.num_tokens
         self._expected[session.uid] = len(session.tokens) - cached
         request = session.request

@@ -7,8 +7,12 @@ from collections import Counter
 
 import pytest
 
+from dspine_cluster.core.batch_planner import BatchPlan, ChunkPlan
 from dspine_cluster.core.page_pool import PagePool
-from tests.verifier.shadow import RandomStreams
+from dspine_cluster.core.resume import COLD_START
+from dspine_cluster.core.session import Session
+from dspine_cluster.types import GenerateRequest, SamplingParams, StopConditions
+from tests.verifier.shadow import RandomStreams, make_stream
 
 NUM_STEPS = 2_500
 SEEDS = range(3)
@@ -55,3 +59,37 @@ def test_cached_pages_are_given_up_for_running_requests(has_states: bool) -> Non
     assert len(pages) == PagePool(60).num_pages
     assert streams.index.num_cached_pages == 0
     assert not streams.index.events.present
+
+
+def decode(session: Session, num_rounds: int) -> None:
+    for _ in range(num_rounds):
+        session.commit_round([5, 5], num_proposed=1, num_verified=1, num_accepted=1)
+
+
+def test_whoever_waits_is_served_by_all_that_was_computed_for_each_client() -> None:
+    """The output of requests that decode while nobody waits counts as well, and so does what they had before they gave
+    way."""
+    streams = RandomStreams(0, has_states=False).streams
+    shares = streams.waiting.shares
+
+    def add(uid: int, client: str) -> Session:
+        stream = make_stream(
+            uid, GenerateRequest(str(uid), (1,) * 20, SamplingParams(), StopConditions(500), client=client)
+        )
+        streams.add(stream)
+        return stream.session
+
+    session = add(0, "busy")
+    streams.apply(BatchPlan(chunks=[ChunkPlan(session, 20, num_new_pages=20, resume=COLD_START)]))
+    session.advance_prefill(20)
+    streams.commit_first(session, 5)
+    decode(session, 3)
+    add(1, "new")
+    assert shares.served("busy") - shares.served("new") == 1 + 6
+    decode(session, 2)
+    streams.note_committed()
+    decode(session, 1)
+    streams.apply(BatchPlan(preempted=[session]))
+    assert shares.served("busy") - shares.served("new") == 1 + 12
+    streams.remove(0, keep_state=False)
+    assert shares.served("busy") - shares.served("new") == 1 + 12
