@@ -30,10 +30,10 @@ def run_overhead(requests: Sequence[int], num_rounds: int, *, profile: bool = Fa
     """Time the rounds of that many requests at once on both sides, which are processes of their own.
 
     Half of the requests are greedy, half sample without a seed. `host_ms` is the CPU time that a side's loop spends in
-    steps, without the models and the choice of tokens. The choice is what a GPU does where there is one; here it would
-    throw the loop's own data out of the caches. So there are two runs: in one tokens are looked up, which gives
-    `host_ms`; in the other they are chosen from logits that are there. That one gives `with_sampling`, which is
-    everything but the models, and `beside_sampling`, the same without the choice.
+    steps and in reading messages while it waits, without the models and the choice of tokens. The choice is what a GPU
+    does where there is one; here it would throw the loop's own data out of the caches. So there are two runs: in one
+    tokens are looked up, which gives `host_ms`; in the other they are chosen from logits that are there. That one gives
+    `with_sampling`, which is everything but the models, and `beside_sampling`, the same without the choice.
     `delivery_ms` is what making texts takes beside the loop, in the thread of whoever asked; it is not in `host_ms`.
     Feature rows are small here: what moving them costs, `channel` tells.
     `wall_ms` is what passed meanwhile, other work on the machine included. With `profile` the functions that take most

@@ -6,6 +6,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
@@ -104,7 +105,7 @@ class VerifierBench:
         self._samples = samples
         self._stopwatch = Stopwatch()
         self._num_requests = num_requests
-        self._waiter = Waiter()
+        self._waiter = _TimedWaiter()
         self.delivery_s: list[float] = []
         """CPU time in which texts were made of what a pass committed: beside the loop."""
         self._committed: Sequence[Committed] = ()
@@ -177,6 +178,7 @@ class VerifierBench:
         self.delivery_s.clear()
         metrics, fallbacks = self.loop.metrics, self.loop.drafters.fallbacks
         num_passes = 0
+        self._waiter.rounds = rounds
         while len(rounds.done) < num_rounds:
             if num_passes > _MAX_PASSES + 2 * num_rounds:
                 raise ChannelError(
@@ -195,6 +197,18 @@ class VerifierBench:
             rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
 
 
+class _TimedWaiter(Waiter):
+    """Counts what waiting takes: messages are read in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rounds: Rounds | None = None
+
+    def wait(self, timeout_s: float) -> bool:
+        with nullcontext() if self.rounds is None else self.rounds.waiting:
+            return super().wait(timeout_s)
+
+
 class _TimedLoop(DrafterLoop):
     """Counts a round when as many blocks were drafted as there are requests."""
 
@@ -207,7 +221,8 @@ class _TimedLoop(DrafterLoop):
             random_seed=0,
         )
         super().__init__(runner, max_context_tokens=PROMPT_TOKENS + _MAX_TOKENS)
-        self.rounds = Rounds(stopwatch, profile)
+        self._waiter = _TimedWaiter()
+        self._waiter.rounds = self.rounds = Rounds(stopwatch, profile)
         self._num_requests = num_requests
 
     def step(self) -> bool:

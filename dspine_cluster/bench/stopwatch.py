@@ -96,8 +96,13 @@ class Rounds:
         self.done: list[Round] = []
         self._stopwatch = stopwatch
         self._profile = profile
-        self._steps = Span()
+        self._steps, self._waits = Span(), Span()
         stopwatch.take()
+
+    @property
+    def waiting(self) -> Span:
+        """A loop waits inside. What it reads meanwhile takes CPU time, which counts; time that just passes does not."""
+        return self._waits
 
     def __enter__(self) -> None:
         if self._profile is not None:
@@ -111,6 +116,6 @@ class Rounds:
 
     def end(self, *, counts: bool = True) -> None:
         """The steps since the last round make one."""
-        spent, steps = self._stopwatch.take(), self._steps.take()
+        spent, steps, waits = self._stopwatch.take(), self._steps.take(), self._waits.take()
         if counts:
-            self.done.append(Round(steps - spent.model - spent.sampling, spent.sampling))
+            self.done.append(Round(steps + waits[0] - spent.model - spent.sampling, spent.sampling))

@@ -52,3 +52,15 @@ def test_the_clock_moves_with_passes_alone() -> None:
     assert watch.clock() == before
     watch.note_pass(100)
     assert watch.clock() > before
+
+
+def test_of_waiting_the_cpu_time_counts_alone() -> None:
+    rounds = Rounds(Stopwatch())
+    with rounds.waiting:
+        time.sleep(0.2)
+        start_s = time.thread_time()
+        while time.thread_time() - start_s < 0.02:
+            pass
+    rounds.end()
+    (only,) = rounds.done
+    assert 0.02 <= only.host[0] == only.host[1] < 0.2
