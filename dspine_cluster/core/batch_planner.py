@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.resume import COLD_START, Resume
@@ -25,8 +25,7 @@ class Prefixes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """What a pass may use."""
 
     free_pages: int
@@ -45,15 +44,17 @@ class BlockPlans:
     lacking: list[Session] = field(default_factory=list)
     """Those that get a page more. None needs two: proposals are fewer than a page holds."""
     uids: list[int] = field(init=False)
+    starts: list[int] = field(init=False)
+    """Where their anchors are, and how many cached tokens they attend to."""
     num_useful: list[int] = field(init=False)
     """Proposals of each that could become output beside a bonus token; a block may have fewer."""
-    num_kv_tokens: int = field(init=False)
-    """Cached tokens that they attend to, together, when the pass begins."""
 
     def __post_init__(self) -> None:
         self.uids = [session.uid for session in self.sessions]
-        self.num_useful = [session.max_length - len(session.tokens) - 1 for session in self.sessions]
-        self.num_kv_tokens = sum([session.num_computed for session in self.sessions])
+        self.starts = [session.num_computed for session in self.sessions]
+        self.num_useful = [
+            session.max_length - start - 2 for session, start in zip(self.sessions, self.starts, strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.sessions)
@@ -109,23 +110,23 @@ class BatchPlan:
         """What it holds beside proposals."""
         return PassLoad(
             num_prefill_tokens=sum(chunk.num_tokens for chunk in self.chunks),
-            num_kv_tokens=self.blocks.num_kv_tokens,
+            num_kv_tokens=sum(self.blocks.starts),
         )
 
 
-def proposal_room(sessions: Sequence[Session], num_proposals: Sequence[int], budget: Budget) -> int:
+def proposal_room(blocks: BlockPlans, num_proposals: Sequence[int], budget: Budget) -> int:
     """How many proposals a pass can verify, asked before verify lengths are chosen: whoever lowers these afterwards
     biases sampled output. None where all proposals together, whatever of them is chosen, would lack pages.
 
     Args:
-        sessions: sessions whose round may run now.
+        blocks: sessions whose round may run now.
         num_proposals: the number of proposals of each.
         budget: memory and size limits.
     """
     # The pages of all that is computed are there: a block lacks one at most.
-    if len(sessions) > budget.free_pages and len(_lacking(sessions, num_proposals)) > budget.free_pages:
+    if len(blocks) > budget.free_pages and len(_lacking(blocks, num_proposals)) > budget.free_pages:
         return 0
-    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(sessions)
+    return budget.max_batch_tokens - CHUNK_GRID_TOKENS - len(blocks)
 
 
 def load_ahead(
@@ -138,8 +139,8 @@ def load_ahead(
             min(budget.prefill_chunk_tokens, len(session.tokens) - session.num_computed)
             for session in prefilling
         ),
-        num_kv_tokens=blocks.num_kv_tokens,
-        max_verified_tokens=proposal_room(blocks.sessions, num_proposals, budget),
+        num_kv_tokens=sum(blocks.starts),
+        max_verified_tokens=proposal_room(blocks, num_proposals, budget),
     )
 
 
@@ -167,8 +168,7 @@ def plan_batch(
     only when all its tokens fit and one page is left for every running session, so that admission does not cause the
     next preemption.
     """
-    plan = BatchPlan()
-    _plan_blocks(plan, blocks, running, budget, prefixes)
+    plan = _plan_blocks(blocks, running, budget, prefixes)
     room = budget.max_batch_tokens - len(plan.blocks) - sum(plan.blocks.verify_lengths)
     for session in prefilling:
         if plan.preempted and session in plan.preempted:
@@ -219,25 +219,25 @@ def _num_pages_taken(chunk: ChunkPlan) -> int:
 
 
 def _plan_blocks(
-    plan: BatchPlan, blocks: BlockPlans, running: Sequence[Session], budget: Budget, prefixes: Prefixes
-) -> None:
-    sessions, lengths = blocks.sessions, blocks.verify_lengths
-    assert sum(lengths) <= proposal_room(sessions, lengths, budget)
-    free_pages = budget.free_pages
-    lacking = _lacking(sessions, lengths)
+    blocks: BlockPlans, running: Sequence[Session], budget: Budget, prefixes: Prefixes
+) -> BatchPlan:
+    lengths, free_pages = blocks.verify_lengths, budget.free_pages
+    assert sum(lengths) <= proposal_room(blocks, lengths, budget)
+    lacking = _lacking(blocks, lengths)
+    gone: list[Session] = []
     if len(lacking) > free_pages:
         kept = list(running)
         while len(lacking) > free_pages:
             victim = _victim(kept)
             kept.remove(victim)
-            plan.preempted.append(victim)
+            gone.append(victim)
             free_pages += prefixes.num_returned(victim)
             lacking = [session for session in lacking if session is not victim]
-        preempted = {session.uid for session in plan.preempted}
-        kept = [session for session in sessions if session.uid not in preempted]
+        preempted = {session.uid for session in gone}
+        kept = [session for session in blocks.sessions if session.uid not in preempted]
         blocks = BlockPlans(kept, [0] * len(kept))  # where pages are missing nothing is verified
     blocks.lacking = lacking
-    plan.blocks = blocks
+    return BatchPlan(blocks, preempted=gone)
 
 
 def _victim(running: Sequence[Session]) -> Session:
@@ -251,12 +251,12 @@ def _victim(running: Sequence[Session]) -> Session:
     return max(own, key=lambda session: (session.request.priority, session.arrival))
 
 
-def _lacking(sessions: Sequence[Session], lengths: Sequence[int]) -> list[Session]:
+def _lacking(blocks: BlockPlans, lengths: Sequence[int]) -> list[Session]:
     """Those whose blocks need a page more, of so many proposals each."""
     return [
         session
-        for session, length in zip(sessions, lengths, strict=True)
-        if len(session.tokens) + length > PAGE_TOKENS * len(session.pages)
+        for session, start, length in zip(blocks.sessions, blocks.starts, lengths, strict=True)
+        if start + length >= PAGE_TOKENS * len(session.pages)
     ]
 
 

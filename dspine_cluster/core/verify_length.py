@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from sys import maxsize
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dspine_cluster.core.capacity_estimate import CapacityEstimate
 
@@ -27,8 +27,7 @@ class Blocks:
         return len(self.uids)
 
 
-@dataclass(frozen=True, slots=True)
-class PassLoad:
+class PassLoad(NamedTuple):
     """What a pass holds beside the blocks it decodes."""
 
     num_prefill_tokens: int = 0

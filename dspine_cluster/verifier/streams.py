@@ -103,9 +103,9 @@ class Streams:
         admitted = [(chunk, chunk.resume) for chunk in plan.chunks if chunk.resume is not None]
         for _, resume in admitted:
             index.hold(resume.match)
-        lacking = plan.blocks.lacking
-        for session, page in zip(lacking, index.allocate(len(lacking)), strict=True):
-            session.add_page(page)
+        if lacking := plan.blocks.lacking:
+            for session, page in zip(lacking, index.allocate(len(lacking)), strict=True):
+                session.add_page(page)
         for chunk, resume in admitted:
             session = chunk.session
             if session.cached_prompt_tokens is None:

@@ -113,7 +113,7 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
         max_batch_tokens=draw(st.integers(len(ready) + 64, 600)),
         prefill_chunk_tokens=64 * draw(st.integers(1, 4)),
     )
-    room = proposal_room(*columns(ready), limits)
+    room = room_of(ready, limits)
     fitting = []
     for session, num_proposals in ready:
         fitting.append((session, draw(st.integers(0, min(num_proposals, room)))))
@@ -123,6 +123,11 @@ def situations(draw: st.DrawFn) -> tuple[list[tuple[Session, int]], list[Session
 
 def columns(blocks: Sequence[tuple[Session, int]]) -> tuple[list[Session], list[int]]:
     return [session for session, _ in blocks], [count for _, count in blocks]
+
+
+def room_of(ready: Sequence[tuple[Session, int]], limits: Budget) -> int:
+    sessions, num_proposals = columns(ready)
+    return proposal_room(BlockPlans(sessions), num_proposals, limits)
 
 
 def plan_of(
@@ -268,14 +273,14 @@ def test_a_request_alone_is_never_preempted_while_its_anchor_fits() -> None:
 
 def test_proposals_have_the_room_that_anchors_and_a_chunk_leave() -> None:
     blocks = [(decoding(0, 20), 15), (decoding(1, 33), 3)]
-    assert proposal_room(*columns(blocks), budget(max_batch_tokens=64 + 10)) == 8
+    assert room_of(blocks, budget(max_batch_tokens=64 + 10)) == 8
 
 
 def test_proposals_have_no_room_where_pages_for_all_of_them_are_missing() -> None:
     """Both sequences end within their second page; 15 proposals of each need a third."""
     blocks = [(decoding(uid, 20), 15) for uid in range(2)]
-    assert proposal_room(*columns(blocks), budget(free_pages=2)) > 0
-    assert proposal_room(*columns(blocks), budget(free_pages=1)) == 0
+    assert room_of(blocks, budget(free_pages=2)) > 0
+    assert room_of(blocks, budget(free_pages=1)) == 0
 
 
 def test_the_load_ahead_counts_the_next_chunks_and_cached_tokens() -> None:
@@ -287,7 +292,7 @@ def test_the_load_ahead_counts_the_next_chunks_and_cached_tokens() -> None:
     sessions, counts = columns(blocks)
     load = load_ahead(BlockPlans(sessions), counts, prompts, budget())
     assert (load.num_prefill_tokens, load.num_kv_tokens) == (128 + 36, 19 + 32)
-    assert load.max_verified_tokens == proposal_room(*columns(blocks), budget())
+    assert load.max_verified_tokens == room_of(blocks, budget())
 
 
 def test_a_plan_tells_its_load() -> None:

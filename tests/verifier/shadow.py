@@ -125,10 +125,11 @@ class RandomStreams:
             max_batch_tokens=256,
             prefill_chunk_tokens=128,
         )
-        if sum(lengths) > proposal_room(ready, lengths, budget):
-            lengths = [0] * len(ready)
+        blocks = BlockPlans(ready, lengths)
+        if sum(lengths) > proposal_room(blocks, lengths, budget):
+            blocks.verify_lengths = [0] * len(ready)
         plan = plan_batch(
-            BlockPlans(ready, lengths),
+            blocks,
             self.streams.running,
             self.streams.prefilling,
             self.streams.waiting,
