@@ -12,7 +12,7 @@ from dspine_cluster.bench.gpu_models import Pair
 from dspine_cluster.core.graph_buckets import GraphBuckets
 from dspine_cluster.core.page_pool import num_pages_for, slot_of
 from dspine_cluster.engine.batch import PackedRows, Segment
-from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.blocks import BlockBatch, Distributions, Verdicts
 from dspine_cluster.engine.draft_graphs import DraftGraphs, DraftPlace
 from dspine_cluster.engine.draft_pool import DraftPool
 from dspine_cluster.engine.engine import Engine
@@ -169,20 +169,19 @@ class Workbench:
 
     def blocks(
         self, num_requests: int, sampling: SamplingParams, drafts: DraftOutput | None = None
-    ) -> list[Block]:
+    ) -> BlockBatch:
         """What is verified: proposals, and where they were drafted the distributions that they were drawn from, which
         come by way of the host as those of a drafter elsewhere do."""
-        members = list(zip(self._requests[:num_requests], self._rules(sampling), strict=False))
+        batch = BlockBatch()
+        members = zip(self._requests[:num_requests], self._rules(sampling), strict=False)
         if drafts is None:
-            return [
-                Block(rules, request.tokens, proposals)
-                for (request, rules), proposals in zip(members, self._proposals, strict=False)
-            ]
+            for (request, rules), proposals in zip(members, self._proposals, strict=False):
+                batch.append(rules, request.tokens, proposals)
+            return batch
         tokens, candidates, probs = drafts.tokens.tolist(), drafts.candidates.cpu(), drafts.probs.cpu()
-        return [
-            Block(rules, request.tokens, tokens[i], candidates[i], probs[i])
-            for i, (request, rules) in enumerate(members)
-        ]
+        for i, (request, rules) in enumerate(members):
+            batch.append(rules, request.tokens, tokens[i], Distributions(candidates[i], probs[i]))
+        return batch
 
     def _rules(self, sampling: SamplingParams) -> list[LogitRules]:
         """Of every request, made once as when they are admitted."""
@@ -201,11 +200,11 @@ class Workbench:
             ]
         return self._rules_by_sampling[sampling]
 
-    def head_and_accept(self, hidden: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
+    def head_and_accept(self, hidden: Tensor, blocks: BlockBatch) -> Verdicts:
         """What follows a verify pass, as much at once as an engine does."""
         return verify(lambda start, end: self.engine.logits(hidden[start:end]), blocks, self.generator)
 
-    def accept(self, logits: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
+    def accept(self, logits: Tensor, blocks: BlockBatch) -> Verdicts:
         """Acceptance alone."""
         return verify(lambda start, end: logits[start:end], blocks, self.generator)
 

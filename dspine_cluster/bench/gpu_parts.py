@@ -102,7 +102,7 @@ def _round(bench: Workbench, num_requests: int, *, graphed: bool) -> Run:
 
     def run() -> None:
         blocks = bench.blocks(num_requests, OFFICE, bench.draft(num_requests, graphed=graphed))
-        segments = bench.block_segments(num_requests, [block.proposals for block in blocks])
+        segments = bench.block_segments(num_requests, blocks.proposals)
         hidden = bench.run_pass(segments, num_pending=NUM_ACCEPTED, graphed=graphed)
         bench.head_and_accept(hidden, blocks)
         bench.ingest(*ingested)

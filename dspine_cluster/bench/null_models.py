@@ -6,14 +6,12 @@ position p is known, and of the proposals after an anchor at p a number that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from dspine_cluster.bench.stopwatch import Stopwatch
 from dspine_cluster.core.acceptance import count_matching
-from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.blocks import BlockBatch, Verdicts
 from dspine_cluster.models.config import FULL_ATTENTION, LINEAR_ATTENTION, GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter, DraftOutput
@@ -101,15 +99,15 @@ class NullTarget(TargetModel):
             return self._logits[hidden[:, 0].long() + 1]
 
 
-def look_up(blocks: Sequence[Block]) -> list[Verdict]:
+def look_up(blocks: BlockBatch) -> Verdicts:
     """The verdicts that `NullTarget`'s logits lead to, whoever chooses tokens from them."""
-    verdicts = []
-    for block in blocks:
-        start = len(block.token_ids)
-        chosen = _TOKENS[start : start + block.num_rows]
-        num_accepted = count_matching(block.proposals, chosen)
-        verdicts.append(Verdict(chosen[: num_accepted + 1], num_accepted))
-    return verdicts
+    tokens: list[int] = []
+    num_accepted: list[int] = []
+    for context, proposals in zip(blocks.contexts, blocks.proposals, strict=True):
+        chosen = _TOKENS[len(context) : len(context) + len(proposals) + 1]
+        num_accepted.append(count_matching(proposals, chosen))
+        tokens += chosen
+    return Verdicts(tuple(tokens), blocks.starts, num_accepted)
 
 
 class NullProjector(nn.Module):

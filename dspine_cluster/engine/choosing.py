@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.acceptance import count_matching
-from dspine_cluster.engine.blocks import Block, Verdict, draft_distributions
+from dspine_cluster.engine.blocks import BlockBatch, IntArray, draft_distributions
 from dspine_cluster.models.noise import gumbel
 from dspine_kernels import acceptance
 from dspine_kernels.acceptance import BlockRows
@@ -18,7 +17,16 @@ _WIDE_ROWS = 32
 """Rows of the vocabulary's width that are alive at once in 64-bit arithmetic."""
 
 
-def choose_greedy(logits: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
+class Choice(NamedTuple):
+    """What `Verdicts` hold of some blocks."""
+
+    tokens: IntArray
+    """[num_rows]"""
+    num_accepted: IntArray
+    """[num_blocks]"""
+
+
+def choose_greedy(logits: Tensor, blocks: BlockBatch) -> Choice:
     """Commit the argmax of each row, the lowest id of equals, while it equals the proposal, and then once more.
 
     `logits` [num_rows, vocab_size] are those of the blocks, end to end.
@@ -26,20 +34,22 @@ def choose_greedy(logits: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
     return _match(blocks, acceptance.argmax(logits))
 
 
-def choose_seeded(probs: Tensor, blocks: Sequence[Block]) -> list[Verdict]:
+def choose_seeded(probs: Tensor, blocks: BlockBatch) -> Choice:
     """As greedy, with the argmax over the support of log p + Gumbel(seed, output position, token id).
 
     `probs` [num_rows, vocab_size] float32 are the target's distributions of the blocks' rows, end to end.
     """
     places = [
-        (block.sampling.seed, block.output_index + j) for block in blocks for j in range(block.num_rows)
+        (rules.sampling.seed, first + j)
+        for rules, first, count in zip(blocks.rules, blocks.output_indices, blocks.num_rows, strict=True)
+        for j in range(count)
     ]
     seeds, output_indices = torch.tensor(places, device=probs.device).long().unbind(-1)
     groups = zip(*(torch.split(t, _WIDE_ROWS) for t in (probs, seeds, output_indices)), strict=True)
     return _match(blocks, torch.cat([_argmax_with_noise(*group) for group in groups]))
 
 
-def choose_unseeded(probs: Tensor, blocks: Sequence[Block], generator: torch.Generator) -> list[Verdict]:
+def choose_unseeded(probs: Tensor, blocks: BlockBatch, generator: torch.Generator) -> Choice:
     """Speculative sampling with the proposal distributions of the blocks; see `acceptance.accept_sampled`.
 
     `probs` as for `choose_seeded`.
@@ -47,28 +57,23 @@ def choose_unseeded(probs: Tensor, blocks: Sequence[Block], generator: torch.Gen
     # One number a row: those of the proposals, then the one that the block's last token is sampled with.
     uniforms = torch.rand(len(probs), generator=generator, device=generator.device, dtype=torch.float64)
     candidates, draft_probs = draft_distributions(blocks)
+    starts, ends = _bounds(blocks)
+    tokens = np.roll(blocks.tokens, -1)  # each row's proposal; the last row of a block has none
+    rows = BlockRows(
+        starts=torch.tensor([0, *ends.tolist()], device=probs.device),
+        proposals=torch.from_numpy(tokens).to(probs.device),
+        max_rows=max(blocks.num_rows),
+    )
     accepted = acceptance.accept_sampled(
         probs,
-        _block_rows(blocks, probs.device),
+        rows,
         candidates.to(probs.device),
         draft_probs.to(probs.device),
         uniforms.to(probs.device),
     )
-    pairs: list[list[int]] = torch.stack(accepted, 1).tolist()
-    return [
-        Verdict((*block.proposals[:num_accepted], token), num_accepted)
-        for block, (num_accepted, token) in zip(blocks, pairs, strict=True)
-    ]
-
-
-def _block_rows(blocks: Sequence[Block], device: torch.device) -> BlockRows:
-    num_rows = [block.num_rows for block in blocks]
-    compared = [token for block in blocks for token in (*block.proposals, 0)]
-    return BlockRows(
-        starts=torch.tensor([0, *accumulate(num_rows)], device=device),
-        proposals=torch.tensor(compared, device=device),
-        max_rows=max(num_rows),
-    )
+    num_accepted, bonus_tokens = torch.stack(accepted).cpu().numpy()
+    tokens[starts + num_accepted] = bonus_tokens
+    return Choice(tokens, num_accepted)
 
 
 def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> Tensor:
@@ -83,14 +88,18 @@ def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> 
     return scores.argmax(-1)
 
 
-def _match(blocks: Sequence[Block], chosen: Tensor) -> list[Verdict]:
-    """Verdicts where the target's token of every row, `chosen` [num_rows], is determined."""
-    tokens: list[int] = chosen.tolist()
-    verdicts = []
-    start = 0
-    for block in blocks:
-        own = tokens[start : start + block.num_rows]
-        num_accepted = count_matching(block.proposals, own)
-        verdicts.append(Verdict(tuple(own[: num_accepted + 1]), num_accepted))
-        start += block.num_rows
-    return verdicts
+def _bounds(blocks: BlockBatch) -> tuple[IntArray, IntArray]:
+    """The first row of each block, and the row behind its last: `[num_blocks]` each."""
+    num_rows = np.array(blocks.num_rows)
+    ends = num_rows.cumsum()
+    return ends - num_rows, ends
+
+
+def _match(blocks: BlockBatch, chosen: Tensor) -> Choice:
+    """What is committed where the target's token of every row, `chosen` [num_rows], is determined."""
+    tokens: IntArray = chosen.cpu().numpy()
+    starts, ends = _bounds(blocks)
+    differs = tokens != np.roll(blocks.tokens, -1)
+    differs[ends - 1] = True  # nothing is proposed there
+    places = np.flatnonzero(differs)
+    return Choice(tokens, places[places.searchsorted(starts)] - starts)

@@ -160,7 +160,9 @@ class StatePool:
         assert slot not in self._free
         self._free.append(slot)
 
-    def set_pending(self, slots: int | Sequence[int], num_accepted: int | Sequence[int]) -> None:
+    def set_pending(
+        self, slots: int | Sequence[int] | npt.NDArray[np.int64], num_accepted: int | Sequence[int]
+    ) -> None:
         """Say how many proposals of the last pass's blocks were accepted."""
         self.num_pending[slots] = num_accepted
 

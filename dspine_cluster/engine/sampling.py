@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import Block, Verdict
-from dspine_cluster.engine.choosing import choose_greedy, choose_seeded, choose_unseeded
+from dspine_cluster.engine.blocks import BlockBatch, Verdicts
+from dspine_cluster.engine.choosing import Choice, choose_greedy, choose_seeded, choose_unseeded
 from dspine_cluster.engine.filters import FilterRows, target_probs
 from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.types import SamplingParams
@@ -21,11 +22,11 @@ MAX_ROWS = 256
 @in_inference_mode
 def verify(
     logits_of: Callable[[int, int], Tensor],
-    blocks: Sequence[Block],
+    blocks: BlockBatch,
     generator: torch.Generator,
     *,
     max_rows: int = MAX_ROWS,
-) -> list[Verdict]:
+) -> Verdicts:
     """Decide all `blocks`, in order, in chunks of whole blocks of at most `max_rows` rows.
 
     `logits_of(start, end)` gives the target's raw logits [end - start, vocab_size] of the rows start .. end - 1,
@@ -34,42 +35,52 @@ def verify(
     with the noise of its seed, hence the same tokens whatever was proposed; any other follows speculative
     sampling, the only reader of `generator` (on any device).
     """
-    verdicts: list[Verdict] = []
-    start = 0
+    tokens: list[int] = []
+    num_accepted: list[int] = []
     for chunk in _chunks(blocks, max_rows):
-        end = start + sum(block.num_rows for block in chunk)
-        verdicts += _verify_chunk(logits_of(start, end), chunk, generator)
-        start = end
-    return verdicts
+        start, end = len(tokens), len(tokens) + sum(chunk.num_rows)
+        choice = _verify_chunk(logits_of(start, end), chunk, generator)
+        tokens += choice.tokens.tolist()
+        num_accepted += choice.num_accepted.tolist()
+    return Verdicts(tuple(tokens), blocks.starts, num_accepted)
 
 
-def apply_rules(logits: Tensor, blocks: Sequence[Block]) -> Tensor:
+def apply_rules(logits: Tensor, blocks: BlockBatch) -> Tensor:
     """`logits` [num_rows, vocab_size] as float32, with each request's masks, bias and penalties applied to a copy."""
-    masks = {block.rules.mask_token_id for block in blocks}
-    needs_own = [len(masks) > 1 or block.rules.apply_at(block.output_index) for block in blocks]
-    if masks == {None} and not any(needs_own):
+    masks = {rules.mask_token_id for rules in blocks.rules}
+    needing = [
+        i
+        for i, (rules, index) in enumerate(zip(blocks.rules, blocks.output_indices, strict=True))
+        if len(masks) > 1 or rules.apply_at(index)
+    ]
+    if masks == {None} and not needing:
         return logits.float()
     processed = logits.to(torch.float32, copy=True)
     shared = masks.pop() if len(masks) == 1 else None
     if shared is not None:
         processed[:, shared] = -torch.inf  # one write for all requests, which mostly have no other rule
-    for needs, rows, block in zip(needs_own, torch.split(processed, _num_rows(blocks)), blocks, strict=True):
-        if needs:
-            block.rules.apply(rows, block.token_ids, block.proposals)
+    if needing:
+        starts, proposals = blocks.starts, blocks.proposals
+        for i in needing:
+            rows = processed[starts[i] : starts[i] + blocks.num_rows[i]]
+            blocks.rules[i].apply(rows, blocks.contexts[i], proposals[i])
     return processed
 
 
-def _verify_chunk(logits: Tensor, blocks: Sequence[Block], generator: torch.Generator) -> list[Verdict]:
+def _verify_chunk(logits: Tensor, blocks: BlockBatch, generator: torch.Generator) -> Choice:
     processed = apply_rules(logits, blocks)
-    rows = torch.split(processed, _num_rows(blocks))
-    rules = [_rule_of(block.sampling) for block in blocks]
-    verdicts: dict[int, Verdict] = {}
-    for rule in dict.fromkeys(rules):
-        members = [i for i in range(len(blocks)) if rules[i] is rule]
-        own_blocks = [blocks[i] for i in members]
-        own_logits = processed if len(members) == len(blocks) else torch.cat([rows[i] for i in members])
-        verdicts.update(zip(members, _choose(rule, own_logits, own_blocks, generator), strict=True))
-    return [verdicts[i] for i in range(len(blocks))]
+    rules = [_rule_of(own.sampling) for own in blocks.rules]
+    kinds = list(dict.fromkeys(rules))
+    if len(kinds) == 1:
+        return _choose(kinds[0], processed, blocks, generator)
+    choice = Choice(np.empty(len(processed), np.int64), np.empty(len(blocks), np.int64))
+    for rule in kinds:
+        is_member = np.array([own is rule for own in rules])
+        members, rows = np.flatnonzero(is_member), np.flatnonzero(is_member.repeat(blocks.num_rows))
+        own_logits = processed[torch.from_numpy(rows).to(processed.device)]
+        own = _choose(rule, own_logits, blocks.select(members.tolist()), generator)
+        choice.tokens[rows], choice.num_accepted[members] = own
+    return choice
 
 
 class _Rule(Enum):
@@ -84,32 +95,25 @@ def _rule_of(sampling: SamplingParams) -> _Rule:
     return _Rule.UNSEEDED if sampling.seed is None else _Rule.SEEDED
 
 
-def _choose(
-    rule: _Rule, logits: Tensor, blocks: Sequence[Block], generator: torch.Generator
-) -> list[Verdict]:
+def _choose(rule: _Rule, logits: Tensor, blocks: BlockBatch, generator: torch.Generator) -> Choice:
     if rule is _Rule.GREEDY:
         return choose_greedy(logits, blocks)
-    params = [block.sampling for block in blocks]
+    params = [rules.sampling for rules in blocks.rules]
     vocab_size = logits.shape[-1]
-    filters = FilterRows.build(params, _num_rows(blocks), vocab_size=vocab_size, device=logits.device)
+    filters = FilterRows.build(params, blocks.num_rows, vocab_size=vocab_size, device=logits.device)
     probs = target_probs(logits, filters)
     if rule is _Rule.SEEDED:
         return choose_seeded(probs, blocks)
     return choose_unseeded(probs, blocks, generator)
 
 
-def _chunks(blocks: Sequence[Block], max_rows: int) -> Iterator[list[Block]]:
-    chunk: list[Block] = []
-    num_rows = 0
-    for block in blocks:
-        if chunk and num_rows + block.num_rows > max_rows:
-            yield chunk
-            chunk, num_rows = [], 0
-        chunk.append(block)
-        num_rows += block.num_rows
-    if chunk:
-        yield chunk
-
-
-def _num_rows(blocks: Sequence[Block]) -> list[int]:
-    return [block.num_rows for block in blocks]
+def _chunks(blocks: BlockBatch, max_rows: int) -> Iterator[BlockBatch]:
+    if not len(blocks):
+        return
+    first = num_rows = 0
+    for number, count in enumerate(blocks.num_rows):
+        if num_rows and num_rows + count > max_rows:
+            yield blocks.select(range(first, number))
+            first, num_rows = number, 0
+        num_rows += count
+    yield blocks.select(range(first, len(blocks))) if first else blocks

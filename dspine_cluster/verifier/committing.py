@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from dspine_cluster.core.acceptance import cut_at_end
 from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans
 from dspine_cluster.core.session import Session
-from dspine_cluster.engine.blocks import Verdict
+from dspine_cluster.engine.blocks import Verdicts
 from dspine_cluster.observability.metrics import VerifierMetrics
 from dspine_cluster.types import FinishReason
 from dspine_cluster.verifier.committed import Committed
@@ -47,9 +47,7 @@ class Committing:
         self._max_proposals = max_proposals
         self._end = end
 
-    def commit(
-        self, plan: BatchPlan, verdicts: Sequence[Verdict], drafted: Mapping[int, DraftedBlock]
-    ) -> Commits:
+    def commit(self, plan: BatchPlan, verdicts: Verdicts, drafted: Mapping[int, DraftedBlock]) -> Commits:
         """Commit what a pass has decided, and end the requests that end with it. `verdicts` and `drafted` as for
         `PassRunner.run`."""
         completing = plan.completing
@@ -57,10 +55,9 @@ class Committing:
             chunk.session.advance_prefill(chunk.num_tokens)
             self._streams.prefix_cache.note_computed(chunk.session)
         commits = Commits()
-        num_blocks = len(plan.blocks)
-        self._commit_rounds(commits, plan.blocks, verdicts[:num_blocks], drafted)
-        for session, verdict in zip(completing, verdicts[num_blocks:], strict=True):
-            self._commit_first(commits, session, verdict)
+        self._commit_rounds(commits, plan.blocks, verdicts, drafted)
+        for number, session in enumerate(completing, len(plan.blocks)):
+            self._commit_first(commits, session, verdicts.committed(number))
         self._streams.note_committed()
         return commits
 
@@ -68,14 +65,15 @@ class Committing:
         self,
         commits: Commits,
         blocks: BlockPlans,
-        verdicts: Sequence[Verdict],
+        verdicts: Verdicts,
         drafted: Mapping[int, DraftedBlock],
     ) -> None:
         sessions, uids, verified = blocks.sessions, blocks.uids, blocks.verify_lengths
         by_uid, most = self._streams.by_uid, self._max_proposals
         streams = [by_uid[uid] for uid in uids]
-        tokens = [verdict.token_ids for verdict in verdicts]
-        accepted = [verdict.num_accepted for verdict in verdicts]
+        accepted = verdicts.num_accepted[: len(blocks)]
+        starts, chosen = verdicts.starts, verdicts.tokens
+        tokens = [chosen[start : start + num + 1] for start, num in zip(starts, accepted, strict=False)]
         proposed = [len(drafted[uid].tokens) if uid in drafted else 0 for uid in uids]
         useful = [before - len(own) for before, own in zip(blocks.num_useful, tokens, strict=True)]
         texts: list[str | Detokenizer] = [stream.detokenizer for stream in streams]
@@ -98,10 +96,10 @@ class Committing:
             self._end(uids[row])
             del commits.rounds[row]
 
-    def _commit_first(self, commits: Commits, session: Session, verdict: Verdict) -> None:
+    def _commit_first(self, commits: Commits, session: Session, chosen: tuple[int, ...]) -> None:
         """What the end of its prefill gives a session."""
         stream = self._streams.by_uid[session.uid]
-        tokens, reason, text = self._cut(stream, verdict.token_ids)
+        tokens, reason, text = self._cut(stream, chosen)
         self._streams.commit_first(session, tokens[0])
         if reason is not None:
             self._end(session.uid)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dspine_cluster.core.batch_planner import BatchPlan, ChunkPlan
 from dspine_cluster.core.session import Session
-from dspine_cluster.engine.blocks import Verdict
+from dspine_cluster.engine.blocks import Verdicts
 from dspine_cluster.engine.logprobs import token_logprobs
 from dspine_cluster.types import Logprobs
 from dspine_cluster.verifier.committed import Committed
@@ -59,16 +59,16 @@ class LogprobsReader:
     def forget(self, uid: int) -> None:
         self._asked.pop(uid, None)
 
-    def read(
-        self, plan: BatchPlan, hidden: Tensor, block_rows: Sequence[int], verdicts: Sequence[Verdict]
-    ) -> None:
+    def read(self, plan: BatchPlan, hidden: Tensor, verdicts: Verdicts) -> None:
         """Note what a pass gave, before it is committed.
 
-        `hidden` [num_tokens, hidden_size] are its final hidden states, the first `block_rows` of them those of its
-        blocks; `verdicts` are those of its blocks, and then of the chunks that complete a prefill.
+        `hidden` [num_tokens, hidden_size] are its final hidden states, those of blocks first; `verdicts` are those of
+        its blocks, and then of the chunks that complete a prefill.
         """
         # A chunk that does not complete its prefill may have none.
-        parts = [part for part in self._parts(plan, block_rows, verdicts) if part.rows] if self._asked else []
+        parts = (
+            [part for part in self._parts(plan, verdicts, len(hidden)) if part.rows] if self._asked else []
+        )
         if not parts:
             return
         index = torch.tensor([row for part in parts for row in part.rows], device=hidden.device)
@@ -100,18 +100,17 @@ class LogprobsReader:
             if own.finish_reason is not None:
                 self.forget(own.uid)
 
-    def _parts(
-        self, plan: BatchPlan, block_rows: Sequence[int], verdicts: Sequence[Verdict]
-    ) -> Iterator[_Rows]:
-        remaining = iter(verdicts)
-        first_row = 0
-        for session, num_rows in zip(plan.blocks.sessions, block_rows, strict=True):
-            token_ids = next(remaining).token_ids
+    def _parts(self, plan: BatchPlan, verdicts: Verdicts, num_rows: int) -> Iterator[_Rows]:
+        for number, session in enumerate(plan.blocks.sessions):
             if (asked := self._asked.get(session.uid)) is not None:
+                token_ids, first_row = verdicts.committed(number), verdicts.starts[number]
                 yield _Rows(asked, range(first_row, first_row + len(token_ids)), (), token_ids)
-            first_row += num_rows
+        number, first_row = len(plan.blocks), num_rows - sum(chunk.num_tokens for chunk in plan.chunks)
         for chunk in plan.chunks:
-            token_ids = next(remaining).token_ids if chunk.completes_prefill else ()
+            token_ids = ()
+            if chunk.completes_prefill:
+                token_ids = verdicts.committed(number)
+                number += 1
             if (asked := self._asked.get(chunk.session.uid)) is not None:
                 yield _chunk_rows(asked, chunk, first_row, token_ids)
             first_row += chunk.num_tokens

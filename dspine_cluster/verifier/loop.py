@@ -174,7 +174,7 @@ class VerifierLoop:
         outcomes = Outcomes(
             plan.blocks.uids,
             plan.blocks.verify_lengths,
-            [verdict.num_accepted for verdict in verdicts[: len(plan.blocks)]],
+            verdicts.num_accepted[: len(plan.blocks)],
         )
         if self._busy_since_s is not None:
             self.policy.note_elapsed(ended_s - self._busy_since_s)

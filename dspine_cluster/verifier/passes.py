@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import cast
 
 import numpy as np
 import torch
 
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, ChunkPlan
+from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.batch import PackedRows
-from dspine_cluster.engine.blocks import Block, Verdict
+from dspine_cluster.engine.blocks import BlockBatch, Draft, Verdicts
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.engine.sampling import verify
@@ -33,32 +34,30 @@ class PassRunner:
 
     def run(
         self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock], *, with_features: bool = True
-    ) -> list[Verdict]:
-        """A verdict for each block of the plan, then for each chunk that completes its session's prefill.
+    ) -> Verdicts:
+        """Verdicts: one for each block of the plan, then for each chunk that completes its session's prefill.
 
         `drafted` holds the blocks that drafters proposed, by uid. Without `with_features` features may be left out. The
         accepted inputs of each block are left to be replayed by the next pass.
         """
         blocks = self._blocks(plan.blocks, drafted)
         packed = self._pack(plan, blocks)
-        hidden = self._engine.forward(packed, with_features=with_features)  # [num_tokens, hidden_size]
-        block_rows = [len(block.proposals) + 1 for block in blocks]
-        num_block_rows = sum(block_rows)
-        completing = list(_completing_chunks(plan, num_block_rows))
-        blocks += [
-            Block(self._streams.by_uid[chunk.session.uid].rules, chunk.session.tokens)
-            for chunk, _ in completing
-        ]
-        sampled = hidden[:num_block_rows]
-        if completing:
-            sampled = torch.cat((sampled, hidden[[row for _, row in completing]]))
+        hidden = sampled = self._engine.forward(
+            packed, with_features=with_features
+        )  # [num_rows, hidden_size]
+        if plan.chunks:
+            num_rows = len(blocks.tokens)
+            completing = list(_completing_chunks(plan, num_rows))
+            sampled = torch.cat((hidden[:num_rows], hidden[[row for _, row in completing]]))
+            for session, _ in completing:
+                blocks.append(self._streams.by_uid[session.uid].rules, session.tokens)
         verdicts = verify(lambda start, end: self._engine.logits(sampled[start:end]), blocks, self._generator)
         # The accepted proposals of each block are committed; the rest of its inputs is void.
+        num_blocks = packed.num_blocks
         self._engine.state_pool.set_pending(
-            packed.state_slots[: packed.num_blocks],
-            [verdict.num_accepted for verdict in verdicts[: packed.num_blocks]],
+            packed.columns[2, :num_blocks], verdicts.num_accepted[:num_blocks]
         )
-        self.logprobs.read(plan, hidden, block_rows, verdicts)
+        self.logprobs.read(plan, hidden, verdicts)
         return verdicts
 
     def features_start(self, session: Session, end: int) -> int:
@@ -73,38 +72,37 @@ class PassRunner:
         slots = np.array([self._state_slot(x) if x.has_new_pages else x.state_slot for x in sessions])
         return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
-    def _blocks(self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]) -> list[Block]:
-        blocks = []
+    def _blocks(self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]) -> BlockBatch:
         by_uid = self._streams.by_uid
-        for session, length in zip(plans.sessions, plans.verify_lengths, strict=True):
-            rules, tokens = by_uid[session.uid].rules, session.tokens
-            if length:
-                source = drafted[session.uid]
-                block = Block(rules, tokens, source.tokens[:length], source.candidates, source.probs)
-                # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend
-                # on what the proposals are.
-                if rules.grammar is not None:
-                    block = block.legal()
-            else:
-                block = Block(rules, tokens)
-            blocks.append(block)
-        return blocks
-
-    def _pack(self, plan: BatchPlan, blocks: Sequence[Block]) -> PackedRows:
-        """What the target is given: each block's anchor and proposals, then the chunks."""
+        contexts: list[Sequence[int]] = [session.tokens for session in plans.sessions]
+        drafts: list[Draft | None] = []
         tokens: list[int] = []
-        for block in blocks:
-            tokens.append(block.token_ids[-1])
-            tokens += block.proposals
-        for chunk in plan.chunks:
-            tokens += chunk.tokens
-        sessions = plan.sessions
+        for uid, context, length in zip(plans.uids, contexts, plans.verify_lengths, strict=True):
+            tokens.append(context[-1])
+            draft = None
+            if length:
+                draft = drafted[uid]
+                tokens += draft.tokens[:length]
+            drafts.append(draft)
+        rules = [by_uid[uid].rules for uid in plans.uids]
+        blocks = BlockBatch(rules, contexts, [length + 1 for length in plans.verify_lengths], tokens, drafts)
+        # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
+        # the proposals are.
+        return blocks.legal()
+
+    def _pack(self, plan: BatchPlan, blocks: BlockBatch) -> PackedRows:
+        """What the target is given: each block's anchor and proposals, then the chunks."""
+        sessions, tokens, lengths = plan.blocks.sessions, blocks.tokens, blocks.num_rows
+        if plan.chunks:
+            sessions = plan.sessions
+            tokens = [*tokens, *chain.from_iterable([chunk.tokens for chunk in plan.chunks])]
+            lengths = lengths + [chunk.num_tokens for chunk in plan.chunks]
         for session in sessions:
             if session.has_new_pages:
                 self._state_slot(session)
         return PackedRows(
             tokens,
-            [block.num_rows for block in blocks] + [chunk.num_tokens for chunk in plan.chunks],
+            lengths,
             [session.num_computed for session in sessions],
             cast("list[int]", [session.state_slot for session in sessions]),
             self._page_table,
@@ -121,10 +119,10 @@ class PassRunner:
         return slot
 
 
-def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[ChunkPlan, int]]:
-    """The chunks that pass their session's last committed token through the target, and that token's row."""
+def _completing_chunks(plan: BatchPlan, first_row: int) -> Iterator[tuple[Session, int]]:
+    """The sessions whose last committed token the chunks pass through the target, and that token's row."""
     row = first_row
     for chunk in plan.chunks:
         row += chunk.num_tokens
         if chunk.completes_prefill:
-            yield chunk, row - 1
+            yield chunk.session, row - 1

@@ -4,7 +4,7 @@ import torch
 
 from dspine_cluster.bench.null_models import DRAFTER_CONFIG, VOCAB_SIZE, NullDrafter, NullTarget, look_up
 from dspine_cluster.bench.stopwatch import Stopwatch
-from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.blocks import BlockBatch
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import verify
 from dspine_cluster.models.draft_sampling import DraftSampling
@@ -51,6 +51,9 @@ def test_looked_up_verdicts_are_those_that_are_chosen_from_the_target_s_logits()
             right = target.logits(hidden).argmax(-1).tolist()
             for num_right in range(5):
                 wrong = [token + 1 for token in right[num_right:-1]]
-                block = Block(rules, [5] * start, [*right[:num_right], *wrong])
-                chosen = verify(lambda low, high: target.logits(hidden[low:high]), [block], random)  # noqa: B023
-                assert chosen == look_up([block])
+                blocks = BlockBatch()
+                blocks.append(rules, [5] * start, [*right[:num_right], *wrong])
+                chosen = verify(lambda low, high: target.logits(hidden[low:high]), blocks, random)  # noqa: B023
+                found = look_up(blocks)
+                assert chosen.num_accepted == found.num_accepted
+                assert chosen.committed(0) == found.committed(0)

@@ -6,18 +6,16 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.blocks import Distributions
 from dspine_cluster.engine.grammar_state import GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
-from dspine_cluster.engine.sampling import verify
 from dspine_cluster.types import SamplingParams, StopConditions
+from tests.engine.block_cases import Block, batch_of, verify_each
 from tests.engine.grammar_cases import compile_for, regex
 
 TOKENS = [b"a", b"b", b"ab", b"c", b"ca", b""]
@@ -25,6 +23,8 @@ EOS = 5
 GRAMMAR = compile_for(TOKENS, EOS, regex("(ab?|ca?){1,2}b(a|c)"))
 MAX_TOKENS = 4
 NUM_STREAMS = 2000
+PROMPT = (0,)
+"""Which the target does not look at."""
 
 
 def _table(seed: int) -> Tensor:
@@ -40,12 +40,12 @@ def _rules() -> LogitRules:
     return LogitRules(
         SamplingParams(top_k=3),
         StopConditions(max_tokens=MAX_TOKENS, min_tokens=2),
-        num_prompt_tokens=0,
+        num_prompt_tokens=len(PROMPT),
         eos_token_ids=[EOS],
         mask_token_id=None,
         vocab_size=len(TOKENS),
         device=torch.device("cpu"),
-        grammar=GrammarState(GRAMMAR, 0),
+        grammar=GrammarState(GRAMMAR, len(PROMPT)),
     )
 
 
@@ -77,14 +77,13 @@ def _block(rules: LogitRules, tokens: tuple[int, ...], rng: random.Random, *, fo
         distributions.append(DRAFT[_last((*tokens, *proposals))].softmax(-1).tolist())
         proposals.append(rng.choices(range(len(TOKENS)), distributions[-1])[0])
     if not proposals:
-        return Block(rules, tokens)
+        return Block(rules, PROMPT + tokens)
     candidates = torch.arange(len(TOKENS)).repeat(len(proposals), 1)
-    block = Block(rules, tokens, proposals, candidates, torch.tensor(distributions)).legal()
-    return replace(block, is_cut=block.is_cut and not forgets_cuts)
-
-
-def _rows(logits: Tensor, start: int, end: int) -> Tensor:
-    return logits[start:end]
+    draft = Distributions(candidates, torch.tensor(distributions))
+    batch = batch_of([Block(rules, PROMPT + tokens, proposals, draft)]).legal()
+    return Block(
+        rules, PROMPT + tokens, batch.proposals[0], batch.drafts[0], bool(batch.cut) and not forgets_cuts
+    )
 
 
 def _p_value(*, forgets_cuts: bool = False) -> float:
@@ -95,12 +94,12 @@ def _p_value(*, forgets_cuts: bool = False) -> float:
     while streams:
         blocks = [_block(rules, tokens, rng, forgets_cuts=forgets_cuts) for tokens, rules in streams]
         lasts = [
-            _last((*block.token_ids, *block.proposals[:row]))
+            _last((*block.token_ids[1:], *block.proposals[:row]))
             for block in blocks
             for row in range(block.num_rows)
         ]
         logits = TARGET[torch.tensor(lasts)]
-        verdicts = verify(partial(_rows, logits), blocks, generator)
+        verdicts = verify_each(logits, blocks, generator)
         grown = [
             ((*tokens, *verdict.token_ids), rules)
             for (tokens, rules), verdict in zip(streams, verdicts, strict=True)
@@ -134,13 +133,13 @@ def test_min_tokens_gives_way_where_the_grammar_leaves_only_the_end(seed: int | 
     rules = LogitRules(
         SamplingParams(seed=seed),
         StopConditions(max_tokens=9, min_tokens=5, ignore_eos=True),
-        num_prompt_tokens=0,
+        num_prompt_tokens=len(PROMPT),
         eos_token_ids=[EOS],
         mask_token_id=None,
         vocab_size=len(TOKENS),
         device=torch.device("cpu"),
-        grammar=GrammarState(fixed, 0),
+        grammar=GrammarState(fixed, len(PROMPT)),
     )
     logits = torch.zeros(2, len(TOKENS))
-    [verdict] = verify(lambda start, end: logits, [Block(rules, (), [3])], torch.Generator())
+    [verdict] = verify_each(logits, [Block(rules, PROMPT, [3])], torch.Generator())
     assert verdict.token_ids == (3, EOS)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dspine_cluster.core.acceptance import cut_at_end
-from dspine_cluster.engine.blocks import Block, Verdict
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import apply_rules, verify
 from dspine_cluster.types import FinishReason, SamplingParams, StopConditions
+from tests.engine.block_cases import Block, Verdict, batch_of, verdicts_of, verify_each
 
 VOCAB_SIZE = 24
 EOS = 23
@@ -37,9 +37,7 @@ def _logits(blocks: Sequence[Block]) -> Tensor:
 
 
 def _verify(blocks: Sequence[Block], *, max_rows: int = 256, seed: int = 0) -> list[Verdict]:
-    logits = _logits(blocks)
-    generator = torch.Generator().manual_seed(seed)
-    return verify(lambda start, end: logits[start:end], blocks, generator, max_rows=max_rows)
+    return verify_each(_logits(blocks), blocks, torch.Generator().manual_seed(seed), max_rows=max_rows)
 
 
 def _rules(
@@ -189,8 +187,8 @@ def test_chunks_bound_the_rows_and_change_nothing_that_is_determined(max_rows: i
         asked.append((start, end))
         return logits[start:end]
 
-    chunked = verify(logits_of, blocks, torch.Generator(), max_rows=max_rows)
-    assert chunked == _verify(blocks)
+    chunked = verify(logits_of, batch_of(blocks), torch.Generator(), max_rows=max_rows)
+    assert verdicts_of(chunked) == _verify(blocks)
     assert [start for start, _ in asked] == [0, *(end for _, end in asked[:-1])]
     assert asked[-1][1] == len(logits)
     assert all(end - start <= max(max_rows, 6) for start, end in asked)
@@ -200,8 +198,8 @@ def test_raw_logits_stay_as_they_were() -> None:
     blocks = _mixed_blocks()
     logits = _logits(blocks)
     before = logits.clone()
-    processed = apply_rules(logits, blocks)
-    verify(lambda start, end: logits[start:end], blocks, torch.Generator())
+    processed = apply_rules(logits, batch_of(blocks))
+    verify_each(logits, blocks, torch.Generator())
     assert torch.equal(logits, before)
     assert bool((processed[:, MASK] == -torch.inf).all())
 
@@ -209,7 +207,7 @@ def test_raw_logits_stay_as_they_were() -> None:
 def test_each_request_masks_its_own_token() -> None:
     masks = [MASK, None, 3]
     rules = [_rules(SamplingParams(), num_prompt_tokens=1, mask_token_id=mask) for mask in masks]
-    processed = apply_rules(torch.zeros(3, VOCAB_SIZE), [Block(each, [1]) for each in rules])
+    processed = apply_rules(torch.zeros(3, VOCAB_SIZE), batch_of([Block(each, [1]) for each in rules]))
     masked = [row.isinf().nonzero()[:, 0].tolist() for row in processed]
     assert masked == [[MASK], [], [3]]
 
@@ -217,14 +215,14 @@ def test_each_request_masks_its_own_token() -> None:
 def test_logits_of_trainable_weights_are_accepted() -> None:
     blocks = _mixed_blocks()
     logits = _logits(blocks).requires_grad_()
-    verdicts = verify(lambda start, end: 1.0 * logits[start:end], blocks, torch.Generator().manual_seed(0))
+    verdicts = verify_each(1.0 * logits, blocks, torch.Generator().manual_seed(0))
     assert verdicts == _verify(blocks)
 
 
 def test_low_precision_logits_are_processed_in_float32() -> None:
     blocks = _mixed_blocks()
-    assert apply_rules(_logits(blocks).bfloat16(), blocks).dtype == torch.float32
+    assert apply_rules(_logits(blocks).bfloat16(), batch_of(blocks)).dtype == torch.float32
 
 
 def test_nothing_to_verify_yields_nothing() -> None:
-    assert verify(lambda start, end: torch.empty(0), [], torch.Generator()) == []
+    assert verify_each(torch.empty(0), [], torch.Generator()) == []

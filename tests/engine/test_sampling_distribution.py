@@ -14,14 +14,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import Block, Verdict, draft_distributions
+from dspine_cluster.engine.blocks import Distributions, draft_distributions
 from dspine_cluster.engine.logit_rules import LogitRules
-from dspine_cluster.engine.sampling import verify
 from dspine_cluster.types import SamplingParams, StopConditions
+from tests.engine.block_cases import Block, Verdict, batch_of, verify_each
 
 VOCAB_SIZE = 6
 LENGTH = 3
 NUM_STREAMS = 3000
+PROMPT = (0,)
+"""Which the target does not look at."""
 
 Decide = Callable[[Tensor, list[Block]], list[Verdict]]
 
@@ -114,7 +116,7 @@ def _rules(params: SamplingParams) -> LogitRules:
     return LogitRules(
         params,
         StopConditions(max_tokens=100),
-        num_prompt_tokens=0,
+        num_prompt_tokens=len(PROMPT),
         eos_token_ids=[],
         mask_token_id=None,
         vocab_size=VOCAB_SIZE,
@@ -132,14 +134,15 @@ def _block(
         reported.append(draft.reported(context))
         proposals.append(rng.choices(range(VOCAB_SIZE), draft.sampled(context))[0])
     if num_proposals == 0:
-        return Block(rules, tokens)
+        return Block(rules, PROMPT + tokens)
     candidates = torch.arange(VOCAB_SIZE).expand(num_proposals, -1)
-    return Block(rules, tokens, proposals, candidates, torch.tensor(reported, dtype=torch.float32))
+    drafted = Distributions(candidates, torch.tensor(reported, dtype=torch.float32))
+    return Block(rules, PROMPT + tokens, proposals, drafted)
 
 
 def _logits(blocks: Sequence[Block]) -> Tensor:
     contexts = [
-        _context((*block.token_ids, *block.proposals[:row]))
+        _context((*block.token_ids[1:], *block.proposals[:row]))
         for block in blocks
         for row in range(block.num_rows)
     ]
@@ -192,7 +195,7 @@ def _right() -> Decide:
     generator = torch.Generator().manual_seed(3)
 
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
-        return verify(lambda start, end: logits[start:end], blocks, generator, max_rows=100_000)
+        return verify_each(logits, blocks, generator, max_rows=100_000)
 
     return decide
 
@@ -214,7 +217,7 @@ def test_seeded_output_has_the_targets_distribution_over_seeds(filters: str) -> 
     streams: list[tuple[int, ...]] = [()] * NUM_STREAMS
     rules = [_rules(replace(params, seed=seed)) for seed in range(NUM_STREAMS)]
     for _ in range(LENGTH):
-        blocks = [Block(each, tokens) for each, tokens in zip(rules, streams, strict=True)]
+        blocks = [Block(each, PROMPT + tokens) for each, tokens in zip(rules, streams, strict=True)]
         verdicts = _right()(_logits(blocks), blocks)
         streams = [(*t, *verdict.token_ids) for t, verdict in zip(streams, verdicts, strict=True)]
     counts.update(streams)
@@ -231,11 +234,14 @@ def _resampling_from_p() -> Decide:
         for block in blocks:
             committed: list[int] = []
             for index, proposal in enumerate(block.proposals):
-                probs = _exact(block.sampling, _context((*block.token_ids, *committed)))
-                if rng.random() * float(draft_distributions([block])[1][index, proposal]) >= probs[proposal]:
+                probs = _exact(block.sampling, _context((*block.token_ids[1:], *committed)))
+                if (
+                    rng.random() * float(draft_distributions(batch_of([block]))[1][index, proposal])
+                    >= probs[proposal]
+                ):
                     break
                 committed.append(proposal)
-            probs = _exact(block.sampling, _context((*block.token_ids, *committed)))
+            probs = _exact(block.sampling, _context((*block.token_ids[1:], *committed)))
             token = rng.choices(range(VOCAB_SIZE), probs)[0]
             verdicts.append(Verdict((*committed, token), len(committed)))
         return verdicts
@@ -265,7 +271,7 @@ def _cutting_unlikely_proposals() -> Decide:
     def decide(logits: Tensor, blocks: list[Block]) -> list[Verdict]:
         cut = []
         for block in blocks:
-            pairs = zip(draft_distributions([block])[1][:-1], block.proposals, strict=True)
+            pairs = zip(draft_distributions(batch_of([block]))[1][:-1], block.proposals, strict=True)
             likely = [bool(row[proposal] >= 0.4) for row, proposal in pairs]
             cut.append(replace(block, proposals=block.proposals[: [*likely, False].index(False)]))
         return right(_logits(cut), cut)

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import Block
+from dspine_cluster.engine.blocks import BlockBatch
 from dspine_cluster.engine.grammar_state import CompiledGrammar, GrammarState
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import verify
@@ -46,9 +46,10 @@ def is_decisive(
             device=logits.device,
             grammar=None if grammar is None else GrammarState(grammar, len(prompt)),
         )
-        block = Block(rules, prompt, output[:-1])
-        (verdict,) = verify(partial(_rows, disturbed), [block], random)
-        if verdict.token_ids != tuple(output):
+        blocks = BlockBatch()
+        blocks.append(rules, prompt, output[:-1])
+        verdicts = verify(partial(_rows, disturbed), blocks, random)
+        if verdicts.committed(0) != tuple(output):
             return False
     return True
 
