@@ -51,7 +51,8 @@ class BlockSurvival:
         num_verified, num_accepted = outcomes.num_verified, outcomes.num_accepted
         verified = [row for row, count in enumerate(num_verified) if count]
         if len(verified) > _BLOCKS_PER_PASS:
-            if first_uid in outcomes.uids and num_verified[row := outcomes.uids.index(first_uid)]:
+            is_there = first_uid is not None and first_uid in outcomes.uids
+            if is_there and num_verified[row := outcomes.uids.index(first_uid)]:
                 self._turn = verified.index(row)
             start = self._turn % len(verified)
             self._turn = start + _BLOCKS_PER_PASS
@@ -83,7 +84,9 @@ class BlockSurvival:
         """Uid and survivals of up to `most` of the blocks that have proposals, from the one with the number `first` on,
         round and round."""
         blocks = self._blocks
-        drafted = [row for row, num_proposals in enumerate(blocks.num_proposals) if num_proposals]
+        drafted: Sequence[int] = range(len(blocks))
+        if self.num_drafted < len(blocks):
+            drafted = [row for row, num_proposals in enumerate(blocks.num_proposals) if num_proposals]
         for i in range(min(most, len(drafted))):
             row = drafted[(first + i) % len(drafted)]
             cells = blocks.cells[row][: blocks.num_proposals[row]]

@@ -40,7 +40,7 @@ class CostShape:
         return self._values_s[i] + self.slopes_s[i] * (num_tokens - self.starts[i])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CostCurve:
     """The time of a pass, never falling, with a step where the first proposal is verified."""
 

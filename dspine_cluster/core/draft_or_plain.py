@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from dspine_cluster.core.cost_curve import CostCurve
@@ -19,52 +18,40 @@ _HASTY_RESTS = 8
 """A request that switches again after fewer rests than this makes them longer."""
 _NUM_CANDIDATES = 8
 """Shares of the requests, the best first, that are considered for drafting, beside none."""
-
-
-@dataclass(frozen=True, slots=True)
-class DraftOrPlainSettings:
-    """How readily the decision changes."""
-
-    hysteresis: float = 0.02
-    """Another assignment must promise this much more throughput."""
-    mixed_margin: float = 0.2
-    """One that treats requests differently must promise this much more again: its drafts are made, and its features
-    taken in, beside passes that go on."""
-    first_rounds: int = 4
-    """Passes before the first decision."""
-    min_rounds: int = 16
-    """Passes between two decisions."""
-    max_rounds: int = 512
-    """The same while one switch follows the other."""
-    crowd_factor: float = 1.5
-    """A change of the number of requests by more than this is answered at once."""
-    close_ratio: float = 0.7
-    """From this share of the present throughput on, plain decoding is worth a measurement."""
-    near_ratio: float = 0.95
-    """From this share of the throughput of plain decoding on, it may soon be drafted again."""
-    memory_blocks: float = 32.0
-    """Verified blocks that a request's acceptance is averaged over."""
-    prior_trials: float = 16.0
-    """Verified positions until a request is judged by its own acceptance rather than by what its rows promised."""
-    stale_rounds: int = 512
-    """Passes without a block after which what was drafted for a request says nothing about it any more."""
-
-
-DEFAULT_DRAFT_OR_PLAIN = DraftOrPlainSettings()
+_HYSTERESIS = 0.02
+"""Another assignment must promise this much more throughput."""
+_MIXED_MARGIN = 0.2
+"""One that treats requests differently must promise this much more again: its drafts are made, and its features
+taken in, beside passes that go on."""
+_FIRST_ROUNDS = 4
+"""Passes before the first decision."""
+_MIN_ROUNDS = 16
+"""Passes between two decisions."""
+_MAX_ROUNDS = 512
+"""The same while one switch follows the other."""
+_CROWD_FACTOR = 1.5
+"""A change of the number of requests by more than this is answered at once."""
+_CLOSE_RATIO = 0.7
+"""From this share of the present throughput on, plain decoding is worth a measurement."""
+_NEAR_RATIO = 0.95
+"""From this share of the throughput of plain decoding on, it may soon be drafted again."""
+_MEMORY_BLOCKS = 32.0
+"""Verified blocks that a request's acceptance is averaged over."""
+_PRIOR_TRIALS = 16.0
+"""Verified positions until a request is judged by its own acceptance rather than by what its rows promised."""
+_STALE_ROUNDS = 512
+"""Passes without a block after which what was drafted for a request says nothing about it any more."""
 
 
 class DraftOrPlain:
     """Keeps an assignment until another is clearly better, and the longer, the more often it has just changed."""
 
-    def __init__(self, settings: DraftOrPlainSettings = DEFAULT_DRAFT_OR_PLAIN) -> None:
+    def __init__(self) -> None:
         self.num_switches = 0
         """Requests that changed sides."""
         self.realised = RealisedRate()
         """Corrects what is predicted."""
-        self._settings = settings
-        self._promises = DraftPromises(
-            1.0 - 1.0 / settings.memory_blocks, settings.prior_trials, settings.stale_rounds
-        )
+        self._promises = DraftPromises(1.0 - 1.0 / _MEMORY_BLOCKS, _PRIOR_TRIALS, _STALE_ROUNDS)
         self._records: dict[int, RequestRecord] = {}
         self._num_drafting = 0  # of them
         self._round = 0
@@ -74,7 +61,7 @@ class DraftOrPlain:
         """Stand for those that will be known soon."""
         self._decided_round = self._switched_round = 0
         self._decided_requests = 0
-        self._rest_rounds = settings.min_rounds
+        self._rest_rounds = _MIN_ROUNDS
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
         self._hoped_ratio = 0.0  # the same at best
         self._drafting_ratio = 1.0
@@ -97,7 +84,7 @@ class DraftOrPlain:
     @property
     def is_plain_close(self) -> bool:
         """Whether all are drafted for although plain decoding would be nearly as fast."""
-        return self._plain_ratio >= self._settings.close_ratio and self.num_drafting == len(self._records)
+        return self._plain_ratio >= _CLOSE_RATIO and self.num_drafting == len(self._records)
 
     @property
     def may_plain_be_faster(self) -> bool:
@@ -107,17 +94,17 @@ class DraftOrPlain:
     @property
     def is_drafting_near(self) -> bool:
         """Whether drafting for some or all would be nearly as fast as plain decoding, or faster."""
-        return self._drafting_ratio >= self._settings.near_ratio
+        return self._drafting_ratio >= _NEAR_RATIO
 
     @property
     def is_due(self) -> bool:
         """Whether to decide anew."""
-        if not self._records or not self._promises.recent or self._round < self._settings.first_rounds:
+        if not self._records or not self._promises.recent or self._round < _FIRST_ROUNDS:
             return False
         rounds = self._round - self._decided_round
         if self._is_crowd_new or rounds >= self._rest_rounds:
             return True
-        return rounds >= self._settings.min_rounds and self.num_drafting > 0
+        return rounds >= _MIN_ROUNDS and self.num_drafting > 0
 
     @property
     def _num_all(self) -> int:
@@ -126,12 +113,14 @@ class DraftOrPlain:
 
     @property
     def _is_crowd_new(self) -> bool:
-        small, large = sorted((self._decided_requests, self._num_all))
-        return large > self._settings.crowd_factor * small
+        decided, present = self._decided_requests, self._num_all
+        return present > _CROWD_FACTOR * decided or decided > _CROWD_FACTOR * present
 
     def join(self, *uids: int) -> None:
         """Know requests; harmless when they are known."""
         new = [uid for uid in uids if uid not in self._records]
+        if not new:
+            return
         self._records.update((uid, RequestRecord(self._drafts_newcomers)) for uid in new)
         self._newcomers += new
         self._num_drafting += len(new) * self._drafts_newcomers
@@ -177,6 +166,8 @@ class DraftOrPlain:
         """Decide for the requests that are new or will be soon, by what requests are like and not by what those are
         that happen to run: draft for all of them or for none, which must not be better with none of the others either.
         Arguments as for `decide`."""
+        if not self._newcomers and not self._joining:
+            return
         uids, self._newcomers = self._newcomers, []
         newcomers = [*(self._records[uid] for uid in uids if uid in self._records), *self._joining]
         if not newcomers or not self._promises.recent:
@@ -190,7 +181,7 @@ class DraftOrPlain:
         for number, record in enumerate(newcomers):
             histogram.add(self._promise(record, number))
         rate = self._rate(histogram, curve_of, draft_s_of)
-        margin = 1.0 + self._settings.hysteresis
+        margin = 1.0 + _HYSTERESIS
         self._drafts_newcomers = (
             rate * margin > without if self._drafts_newcomers else rate > margin * without
         )
@@ -243,7 +234,7 @@ class DraftOrPlain:
             ),
             key=lambda count: rates[count],
         )
-        if rates[best] > (1.0 + self._settings.hysteresis) * present_rate:
+        if rates[best] > (1.0 + _HYSTERESIS) * present_rate:
             self._switch([record for _, record in promises], best)
             self._drafts_newcomers = self._drafts_newcomers and best > 0
 
@@ -257,11 +248,10 @@ class DraftOrPlain:
         value = best_rate(drafted.rows(), num_requests, curve_of(num_requests, with_features), gap)
         kind = RoundKind.of(drafted.num_requests, num_requests)
         value *= self.realised.ratio(kind, num_requests)
-        return value / (1.0 + self._settings.mixed_margin) if kind is RoundKind.SOME else value
+        return value / (1.0 + _MIXED_MARGIN) if kind is RoundKind.SOME else value
 
     def _switch(self, records: Sequence[RequestRecord], num_drafting: int) -> None:
         """Draft for the first of `records`."""
-        settings = self._settings
         self._switched_round = self._round
         switched = [r for number, r in enumerate(records) if r.is_drafting != (number < num_drafting)]
         last_round = max(record.switched_round for record in switched)
@@ -272,9 +262,7 @@ class DraftOrPlain:
         self.num_switches += len([record for record in switched if record not in self._joining])
         since = (self._round - last_round) / self._rest_rounds if last_round else inf
         factor = 2.0 if since < _HASTY_RESTS else 0.5 if since > 4 * _HASTY_RESTS else 1.0
-        self._rest_rounds = int(
-            min(max(self._rest_rounds * factor, settings.min_rounds), settings.max_rounds)
-        )
+        self._rest_rounds = int(min(max(self._rest_rounds * factor, _MIN_ROUNDS), _MAX_ROUNDS))
 
     def _count_drafting(self) -> None:
         self._num_drafting = sum([record.is_drafting for record in self._records.values()])

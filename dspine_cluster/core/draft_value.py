@@ -41,7 +41,7 @@ class SurvivalHistogram:
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Gap:
     """What passes until the drafts are there."""
 

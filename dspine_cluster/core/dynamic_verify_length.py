@@ -177,7 +177,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
         self.draft_or_plain.note(self._survival.acceptances(outcomes, self._exploration.uid))
-        if self._exploration.uid in outcomes.uids:
+        if self._exploration.uid is not None and self._exploration.uid in outcomes.uids:
             self._end_exploration(outcomes, num_tokens)
         for uid, survivals in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
             self.draft_or_plain.note_curve(uid, survivals)
@@ -225,9 +225,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
 
     def _explored(self, blocks: Blocks) -> Sequence[int]:
         """The row of the request on trial, if it is there and its draft has come."""
-        if self._exploration.uid not in blocks.uids:
+        uid = self._exploration.uid
+        if uid is None or uid not in blocks.uids:
             return ()
-        row = blocks.uids.index(self._exploration.uid)
+        row = blocks.uids.index(uid)
         if blocks.num_proposals[row]:
             return (row,)
         self._exploration.miss()
@@ -239,7 +240,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         draft_s = self.draft_cost.seconds(num_drafted)
         if self.halves.is_on:  # the other half runs meanwhile
             draft_s = max(0.0, draft_s - self._drafted_pass_s(num_drafted))
-        gap = gap_of(num_plain, draft_s, curve.seconds(max(1, num_plain)))
+        gap = gap_of(num_plain, draft_s, curve.seconds(num_plain) if num_plain else 0.0)
         return RoundPrice(
             curve=curve,
             num_tokens=num_requests + load.num_prefill_tokens,

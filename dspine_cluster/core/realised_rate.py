@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -9,22 +10,15 @@ from enum import Enum
 _HOPE = 4 / 3
 
 
-@dataclass(frozen=True, slots=True)
-class RealisedRateSettings:
-    """How fast it follows."""
-
-    memory_rounds: float = 128.0
-    other_memory_rounds: float = 1024.0
-    """The same for rounds of other kinds, so that what is not done any more is forgotten at last."""
-    prior_rounds: float = 4.0
-    """Rounds of a kind until it is judged by them rather than by those of all kinds, and the same for rounds of about
-    as many requests."""
-    max_ratio: float = 3.0
-    """A round counts as no more than this many times longer or shorter than predicted: a stall says nothing of the
-    next."""
-
-
-DEFAULT_REALISED_RATE = RealisedRateSettings()
+_FADE = 1.0 - 1.0 / 128.0
+"""Of what is known, with every round."""
+_OTHER_FADE = 1.0 - 1.0 / 1024.0
+"""The same with rounds of other kinds, so that what is not done any more is forgotten at last."""
+_PRIOR_ROUNDS = 4.0
+"""Rounds of a kind until it is judged by them rather than by those of all kinds, and the same for rounds of about as
+many requests."""
+_MAX_RATIO = 3.0
+"""A round counts as no more than this many times longer or shorter than predicted: a stall says nothing of the next."""
 
 
 class RoundKind(Enum):
@@ -42,7 +36,7 @@ class RoundKind(Enum):
         return RoundKind.ALL if num_drafted == num_requests else RoundKind.SOME
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExpectedRound:
     """What a round was predicted to be."""
 
@@ -76,11 +70,10 @@ class RealisedRate:
     Acceptance is not looked at: it is learnt elsewhere.
     """
 
-    def __init__(self, settings: RealisedRateSettings = DEFAULT_REALISED_RATE) -> None:
-        self._settings = settings
-        self._fade = 1.0 - 1.0 / settings.memory_rounds
-        self._other_fade = 1.0 - 1.0 / settings.other_memory_rounds
-        self._sums: dict[tuple[RoundKind, int], _Sums] = {}  # by kind and scale of the number of requests
+    def __init__(self) -> None:
+        self._sums = defaultdict[tuple[RoundKind, int], _Sums](
+            _Sums
+        )  # by kind and scale of the number of requests
         self._num_tokens = 0.0  # of the round that goes on
         self._elapsed_s = 0.0
         self._is_spoilt = False
@@ -96,13 +89,12 @@ class RealisedRate:
         """The round has ended with the pass that was noted last, while that many requests ran."""
         if not self._is_spoilt:
             for sums in self._sums.values():
-                sums.fade(self._other_fade)
-            sums = self._sums.setdefault((kind, _scale(num_requests)), _Sums())
-            sums.fade(self._fade / self._other_fade)
+                sums.fade(_OTHER_FADE)
+            sums = self._sums[kind, _scale(num_requests)]
+            sums.fade(_FADE / _OTHER_FADE)
             sums.num_rounds += 1.0
             worth_s = expected.seconds * self._num_tokens / (expected.pass_tokens + expected.gap_tokens)
-            max_ratio = self._settings.max_ratio
-            sums.elapsed_s += min(max(self._elapsed_s, worth_s / max_ratio), worth_s * max_ratio)
+            sums.elapsed_s += min(max(self._elapsed_s, worth_s / _MAX_RATIO), worth_s * _MAX_RATIO)
             sums.worth_s += worth_s
         self._num_tokens = self._elapsed_s = 0.0
         self._is_spoilt = False
@@ -122,7 +114,7 @@ class RealisedRate:
         others = _total(sums for key, sums in self._sums.items() if key[0] is kind and key != own_key)
         for sums in (others, self._sums.get(own_key, _Sums())):
             if sums.num_rounds:
-                weight = sums.num_rounds / (sums.num_rounds + self._settings.prior_rounds)
+                weight = sums.num_rounds / (sums.num_rounds + _PRIOR_ROUNDS)
                 prior += weight * (sums.worth_s / sums.elapsed_s - prior)
         return prior
 

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
 from dspine_cluster.types import MAX_PROPOSALS
 
-
-@dataclass(frozen=True, slots=True)
-class SurvivalSettings:
-    """Priors and memory, in numbers of verified positions."""
-
-    prior_trials: float = 8.0
-    """Weight of the confidence itself, as the acceptance rate of its bin."""
-    pooled_trials: float = 16.0
-    """Weight of a bin's rate over all positions, as its rate at one."""
-    memory_trials: float = 256.0
-    """How many of its last outcomes a rate goes by."""
-
-
-DEFAULT_SURVIVAL = SurvivalSettings()
+# Priors and memory, in numbers of verified positions.
+_PRIOR_TRIALS = 8.0
+"""Weight of the confidence itself, as the acceptance rate of its bin."""
+_POOLED_TRIALS = 16.0
+"""Weight of a bin's rate over all positions, as its rate at one."""
+_MEMORY_TRIALS = 256.0
+"""How many of its last outcomes a rate goes by."""
+_KEEP = 1.0 - 1.0 / _MEMORY_TRIALS
 CONFIDENCE_EDGES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
 """Where one bin of confidences ends and the next begins, which has the edge itself."""
 NUM_BINS = len(CONFIDENCE_EDGES) + 1
@@ -53,14 +46,10 @@ class SurvivalModel:
     the cells of their proposals, see `cells_of`.
     """
 
-    def __init__(
-        self, max_proposals: int = MAX_PROPOSALS, settings: SurvivalSettings = DEFAULT_SURVIVAL
-    ) -> None:
+    def __init__(self, max_proposals: int = MAX_PROPOSALS) -> None:
         self.expected = [_FIRST_RATE] * max_proposals
         """P(accept j | those before it were accepted) whatever the confidence: what is left to expect of a row that
         must not be looked at."""
-        self._settings = settings
-        self._keep = 1.0 - 1.0 / settings.memory_trials
         self._max_proposals = max_proposals
         num_cells = max_proposals * NUM_BINS
         # What was accepted and tried, by bin and by cell; both fade.
@@ -78,15 +67,14 @@ class SurvivalModel:
         """P(accept | all before accepted) by cell; what is noted shows within a few passes."""
         if self._rates is None:
             self._is_stale, self._age_passes = False, 0
-            prior, pooled = self._settings.prior_trials, self._settings.pooled_trials
             by_bin = [
-                pooled * ((accepted + prior * centre) / (trials + prior))
+                _POOLED_TRIALS * ((accepted + _PRIOR_TRIALS * centre) / (trials + _PRIOR_TRIALS))
                 for accepted, trials, centre in zip(
                     self._bin_accepted, self._bin_trials, _CENTRES, strict=True
                 )
             ] * self._max_proposals
             self._rates = [
-                (accepted + leaning) / (trials + pooled)
+                (accepted + leaning) / (trials + _POOLED_TRIALS)
                 for accepted, trials, leaning in zip(self._accepted, self._trials, by_bin, strict=True)
             ]
         return self._rates
@@ -98,7 +86,7 @@ class SurvivalModel:
     def note(self, blocks: Sequence[tuple[Sequence[int], int]]) -> None:
         """Learn from the verified blocks of a pass: the cells of the proposals of each up to the first rejected one and
         how many were accepted."""
-        keep, bins = self._keep, self._bins
+        keep, bins = _KEEP, self._bins
         bin_accepted, bin_trials = self._bin_accepted, self._bin_trials
         cell_accepted, cell_trials = self._accepted, self._trials
         if blocks:
@@ -124,8 +112,7 @@ class SurvivalModel:
 
     def _refresh_expected(self) -> None:
         self._notes_until_refresh = _REFRESH_BLOCKS
-        pooled = self._settings.pooled_trials
         for position in range(self._max_proposals):
             start, end = position * NUM_BINS, (position + 1) * NUM_BINS
             accepted, trials = sum(self._accepted[start:end]), sum(self._trials[start:end])
-            self.expected[position] = (accepted + pooled * _FIRST_RATE) / (trials + pooled)
+            self.expected[position] = (accepted + _POOLED_TRIALS * _FIRST_RATE) / (trials + _POOLED_TRIALS)

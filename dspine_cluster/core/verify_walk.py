@@ -43,7 +43,7 @@ class Stop(StrEnum):
     """The pass is full."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RoundPrice:
     """What a round gives and takes whatever is verified."""
 
@@ -56,7 +56,7 @@ class RoundPrice:
     """Time that passes beside the pass."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Walk:
     """What was chosen."""
 
