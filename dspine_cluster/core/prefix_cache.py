@@ -103,7 +103,7 @@ class PrefixCache:
                 if page != kept:  # another of the same tokens has taken its place
                     self._memory.complete_page(page, kept)
             session.num_indexed_pages = num_pages
-            session.has_new_pages = True
+            session.note_new_pages(indexed.start)
 
     def _save(self, session: Session) -> None:
         """Make the prefix restorable that the session's recurrent state covers."""

@@ -52,8 +52,8 @@ class Session:
     phase: Phase = Phase.WAITING
     pages: array[int] = field(default_factory=lambda: array("i"))
     """Page i holds positions 16 i .. 16 i + 15. int32, as page tables take them."""
-    has_new_pages: bool = False
-    """Whether `pages` have changed since this was last set to False by who keeps a copy of them."""
+    first_new_page: int | None = None
+    """The first index at which `pages` have changed since this was last set to None by who keeps a copy of them."""
     num_indexed_pages: int = 0
     """The first of `pages` that the prefix index knows; they are never written again."""
     resume: Resume = COLD_START
@@ -124,15 +124,20 @@ class Session:
         self.resume = resume
         self.num_computed = self.num_in_state = resume.match.num_tokens
         self.pages, self.num_indexed_pages = array("i", pages), len(resume.match.pages)
-        self.has_new_pages = True
+        self.first_new_page = 0
         self.state_slot = state_slot
         if self.cached_prompt_tokens is None:
             self.cached_prompt_tokens = min(resume.match.num_tokens, self.num_prompt)
 
     def add_page(self, page: int) -> None:
         """Get a page more, for the positions after those of the present ones."""
+        self.note_new_pages(len(self.pages))
         self.pages.append(page)
-        self.has_new_pages = True
+
+    def note_new_pages(self, first: int) -> None:
+        """Note that `pages` change from index `first` on."""
+        known = self.first_new_page
+        self.first_new_page = first if known is None or first < known else known
 
     def advance_prefill(self, num_tokens: int) -> None:
         """Note that a chunk of `num_tokens` committed tokens has passed through the target."""

@@ -22,12 +22,15 @@ class PageTable:
         """[num_slots, max_pages]; page i holds positions 16 i .. 16 i + 15. Zero past a request's pages."""
         self._num_pages = [0] * num_slots
 
-    def write(self, slot: int, pages: Sequence[int]) -> None:
-        """Take the pages of the request that has the slot now."""
+    def write(self, slot: int, pages: Sequence[int], first: int = 0) -> None:
+        """Take the pages of the request that has the slot now; those before index `first` are as they were."""
         num_pages, num_before = len(pages), self._num_pages[slot]
         while num_pages > self.rows.shape[1]:
             self.rows = np.pad(self.rows, ((0, 0), (0, self.rows.shape[1])))
-        self.rows[slot, :num_pages] = pages
+        if first == num_pages - 1:  # as most often; an element is cheaper than a slice
+            self.rows[slot, first] = pages[first]
+        else:
+            self.rows[slot, first:num_pages] = pages[first:]
         if num_pages < num_before:
             self.rows[slot, num_pages:num_before] = 0
         self._num_pages[slot] = num_pages

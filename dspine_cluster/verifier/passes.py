@@ -42,9 +42,7 @@ class PassRunner:
         """
         blocks = self._blocks(plan.blocks, drafted)
         packed = self._pack(plan, blocks)
-        hidden = sampled = self._engine.forward(
-            packed, with_features=with_features
-        )  # [num_rows, hidden_size]
+        hidden = sampled = self._engine.forward(packed, with_features=with_features)
         if plan.chunks:
             num_rows = len(blocks.tokens)
             completing = list(_completing_chunks(plan, num_rows))
@@ -69,7 +67,9 @@ class PassRunner:
     ) -> UInt8Array:
         """Raw feature rows of positions start .. start + count - 1 of each session, one after the other: uint8
         `[num_rows, row_bytes]`."""
-        slots = np.array([self._state_slot(x) if x.has_new_pages else x.state_slot for x in sessions])
+        slots = np.array(
+            [x.state_slot if x.first_new_page is None else self._state_slot(x) for x in sessions]
+        )
         return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
     def _blocks(self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]) -> BlockBatch:
@@ -92,18 +92,20 @@ class PassRunner:
 
     def _pack(self, plan: BatchPlan, blocks: BlockBatch) -> PackedRows:
         """What the target is given: each block's anchor and proposals, then the chunks."""
-        sessions, tokens, lengths = plan.blocks.sessions, blocks.tokens, blocks.num_rows
+        sessions, starts = plan.blocks.sessions, plan.blocks.starts
+        tokens, lengths = blocks.tokens, blocks.num_rows
         if plan.chunks:
             sessions = plan.sessions
+            starts = [session.num_computed for session in sessions]
             tokens = [*tokens, *chain.from_iterable([chunk.tokens for chunk in plan.chunks])]
             lengths = lengths + [chunk.num_tokens for chunk in plan.chunks]
         for session in sessions:
-            if session.has_new_pages:
+            if session.first_new_page is not None:
                 self._state_slot(session)
         return PackedRows(
             tokens,
             lengths,
-            [session.num_computed for session in sessions],
+            starts,
             cast("list[int]", [session.state_slot for session in sessions]),
             self._page_table,
             num_blocks=len(blocks),
@@ -113,9 +115,9 @@ class PassRunner:
         """The session's slot, whose row of the page table is up to date then."""
         slot = session.state_slot
         assert slot is not None
-        if session.has_new_pages:
-            self._page_table.write(slot, session.pages)
-            session.has_new_pages = False
+        if session.first_new_page is not None:
+            self._page_table.write(slot, session.pages, session.first_new_page)
+            session.first_new_page = None
         return slot
 
 

@@ -12,13 +12,17 @@ from dspine_cluster.engine.page_table import PageTable, pool_slots
 pages = st.lists(st.integers(1, 500), max_size=150)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), pages), max_size=8))
-def test_rows_are_the_pages_written_last_and_zero_beyond(writes: list[tuple[int, list[int]]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 3), pages, st.booleans(), st.integers(0, 9)), max_size=8))
+def test_rows_are_the_pages_written_last_and_zero_beyond(
+    writes: list[tuple[int, list[int], bool, int]],
+) -> None:
     table = PageTable(4)
     written: dict[int, list[int]] = {}
-    for slot, own in writes:
-        table.write(slot, own)
-        written[slot] = own
+    for slot, own, goes_on, num_replaced in writes:
+        kept = written.get(slot, []) if goes_on else []
+        kept = kept[: max(0, len(kept) - num_replaced)]
+        written[slot] = kept + own
+        table.write(slot, written[slot], len(kept))
     for slot in range(4):
         own = written.get(slot, [])
         assert table.rows[slot].tolist() == own + [0] * (table.rows.shape[1] - len(own))
