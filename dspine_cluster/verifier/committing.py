@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from dspine_cluster.core.acceptance import cut_at_end
@@ -47,7 +47,7 @@ class Committing:
         self._max_proposals = max_proposals
         self._end = end
 
-    def commit(self, plan: BatchPlan, verdicts: Verdicts, drafted: Mapping[int, DraftedBlock]) -> Commits:
+    def commit(self, plan: BatchPlan, verdicts: Verdicts, drafted: Sequence[DraftedBlock | None]) -> Commits:
         """Commit what a pass has decided, and end the requests that end with it. `verdicts` and `drafted` as for
         `PassRunner.run`."""
         completing = plan.completing
@@ -66,7 +66,7 @@ class Committing:
         commits: Commits,
         blocks: BlockPlans,
         verdicts: Verdicts,
-        drafted: Mapping[int, DraftedBlock],
+        drafted: Sequence[DraftedBlock | None],
     ) -> None:
         sessions, uids, verified = blocks.sessions, blocks.uids, blocks.verify_lengths
         by_uid, most = self._streams.by_uid, self._max_proposals
@@ -74,7 +74,7 @@ class Committing:
         accepted = verdicts.num_accepted[: len(blocks)]
         starts, chosen = verdicts.starts, verdicts.tokens
         tokens = [chosen[start : start + num + 1] for start, num in zip(starts, accepted, strict=False)]
-        proposed = [len(drafted[uid].tokens) if uid in drafted else 0 for uid in uids]
+        proposed = [0 if block is None else len(block.tokens) for block in drafted]
         useful = [before - len(own) for before, own in zip(blocks.num_useful, tokens, strict=True)]
         texts: list[str | Detokenizer] = [stream.detokenizer for stream in streams]
         reasons: list[FinishReason | None] = [None] * len(sessions)

@@ -122,17 +122,13 @@ class Drafters:
             if attachment is not None:
                 attachment.hold_back()
 
-    def blocks_of(self, sessions: Sequence[Session]) -> dict[int, DraftedBlock]:
-        """The blocks drafted for the sessions' present anchors, as far as they have come, by uid."""
-        blocks = {}
+    def blocks_of(self, sessions: Sequence[Session]) -> list[DraftedBlock | None]:
+        """The block drafted for each session's present anchor; None where none has come."""
         find = self._links.attachments.get
-        for session in sessions:
-            attachment = find(session.uid)
-            if attachment is None or attachment.block is None:
-                continue
-            if attachment.asked_round == session.round:
-                blocks[session.uid] = attachment.block
-        return blocks
+        return [
+            None if (own := find(session.uid)) is None or own.asked_round != session.round else own.block
+            for session in sessions
+        ]
 
     def take_slowest_draft_s(self) -> float:
         """What drafters needed, by their own clocks, for drafts of present rounds that came since this was last asked:

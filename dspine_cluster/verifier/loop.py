@@ -101,7 +101,7 @@ class VerifierLoop:
         self._pacing = Pacing(policy, self.drafters, clock, self.metrics)
         self._busy_since_s: float | None = None
         """The end of the last pass, unless there was nothing to do since."""
-        self._drafted: dict[int, DraftedBlock] = {}  # uid -> proposals for the pass being run
+        self._drafted: list[DraftedBlock | None] = []  # of each request that the pass decodes
 
     def submit(
         self,
@@ -166,7 +166,7 @@ class VerifierLoop:
                 self._busy_since_s = None
             return wait_s
         pass_started_s = self._clock()
-        with_features = self.policy.wants_features or bool(self._drafted)
+        with_features = self.policy.wants_features or any(self._drafted)
         verdicts = self._passes.run(plan, self._drafted, with_features=with_features)
         ended_s = self._clock()
         self._note_duration(plan, ended_s - pass_started_s)
@@ -218,6 +218,9 @@ class VerifierLoop:
         plan = plan_batch(
             blocks, streams.running, streams.prefilling, streams.waiting, budget, streams.prefix_cache
         )
+        if len(plan.blocks) < len(blocks):
+            left = frozenset(plan.blocks.uids)
+            self._drafted = [x for uid, x in zip(blocks.uids, self._drafted, strict=True) if uid in left]
         if plan.preempted or plan.chunks:
             self._apply(plan)
         else:
@@ -240,11 +243,10 @@ class VerifierLoop:
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
 
     def _choose_verify_lengths(self, blocks: BlockPlans, budget: Budget) -> list[int]:
-        sessions, uids = blocks.sessions, blocks.uids
+        sessions = blocks.sessions
         num_proposals: list[int] = []
         cells: list[Sequence[int]] = []
-        drafted = map(self._drafted.get, uids)
-        for num_useful, block in zip(blocks.num_useful, drafted, strict=True):
+        for num_useful, block in zip(blocks.num_useful, self._drafted, strict=True):
             if block is None:
                 num_proposals.append(0)
                 cells.append(())
@@ -260,7 +262,7 @@ class VerifierLoop:
             self.drafters.count_fallbacks([x for x in missing if self._pacing.is_drafted(x)])
         load = load_ahead(blocks, num_proposals, self.streams.prefilling, budget)
         is_greedy = [session.is_greedy for session in sessions]
-        return self.policy.choose(Blocks(uids, num_proposals, cells, is_greedy), load)
+        return self.policy.choose(Blocks(blocks.uids, num_proposals, cells, is_greedy), load)
 
     def _ask_for_drafts(self, plan: BatchPlan, commits: Commits) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import cast
 
@@ -33,11 +33,11 @@ class PassRunner:
         self.logprobs = LogprobsReader(engine.logits)
 
     def run(
-        self, plan: BatchPlan, drafted: Mapping[int, DraftedBlock], *, with_features: bool = True
+        self, plan: BatchPlan, drafted: Sequence[DraftedBlock | None], *, with_features: bool = True
     ) -> Verdicts:
         """Verdicts: one for each block of the plan, then for each chunk that completes its session's prefill.
 
-        `drafted` holds the blocks that drafters proposed, by uid. Without `with_features` features may be left out. The
+        `drafted` holds what drafters proposed for each block. Without `with_features` features may be left out. The
         accepted inputs of each block are left to be replayed by the next pass.
         """
         blocks = self._blocks(plan.blocks, drafted)
@@ -72,18 +72,16 @@ class PassRunner:
         )
         return self._engine.read_features(self._page_table.rows, slots, starts, counts)
 
-    def _blocks(self, plans: BlockPlans, drafted: Mapping[int, DraftedBlock]) -> BlockBatch:
+    def _blocks(self, plans: BlockPlans, drafted: Sequence[DraftedBlock | None]) -> BlockBatch:
         by_uid = self._streams.by_uid
         contexts: list[Sequence[int]] = [session.tokens for session in plans.sessions]
-        drafts: list[Draft | None] = []
+        drafts: list[Draft | None] = [*drafted]
         tokens: list[int] = []
-        for uid, context, length in zip(plans.uids, contexts, plans.verify_lengths, strict=True):
+        for context, length, draft in zip(contexts, plans.verify_lengths, drafted, strict=True):
             tokens.append(context[-1])
-            draft = None
             if length:
-                draft = drafted[uid]
+                assert draft is not None
                 tokens += draft.tokens[:length]
-            drafts.append(draft)
         rules = [by_uid[uid].rules for uid in plans.uids]
         blocks = BlockBatch(rules, contexts, [length + 1 for length in plans.verify_lengths], tokens, drafts)
         # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
