@@ -21,6 +21,11 @@ class Inbox:
         self._callback: Callable[[], None] | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits, not even the end."""
+        return not self._messages and self._close_reason is None
+
+    @property
     def features_bytes(self) -> int:
         """Bytes of rows of the `Features` that wait."""
         return self._features_bytes

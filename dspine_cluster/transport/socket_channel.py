@@ -99,6 +99,8 @@ class SocketChannel:
 
     def receive(self) -> list[Message]:
         self._settle()
+        if self._inbox.is_empty:
+            return []
         messages, num_bytes, features_bytes = self._inbox.take()
         if features_bytes:
             self._writer.owe_credit(features_bytes)

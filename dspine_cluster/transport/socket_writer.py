@@ -80,8 +80,8 @@ class SocketWriter:
                 return False
             self._credit_bytes -= message.num_bytes
         ring = None if is_bulk else self._ring  # what is overtaken would hold up the ring
-        frames = [self._encode_features(part, ring) for part in self._fragments(message)]
-        (self._bulk if is_bulk else self._rounds).extend(_Outgoing(frame, 0) for frame in frames)
+        frames = [_Outgoing(self._encode_features(part, ring), 0) for part in self._fragments(message)]
+        (self._bulk if is_bulk else self._rounds).extend(frames)
         return True
 
     def queue_round(self, message: Message) -> None:

@@ -193,17 +193,18 @@ class Drafters:
         now_s = self._clock()
         find = self._links.attachments.get
         columns: dict[Link, tuple[list[Attachment], list[int]]] = {}
+        link = None  # that of the request before: it does not rest
         for session, num_proposals in wanted:
             attachment = find(session.uid)
-            if attachment is None or now_s < attachment.link.pace.rests_until_s:
-                attachment = self._attach(session)
-                if attachment is None:
-                    continue
-            own = columns.get(attachment.link)
-            if own is None:
-                own = columns[attachment.link] = [], []
-            own[0].append(attachment)
-            own[1].append(num_proposals)
+            if attachment is None or attachment.link is not link:
+                if attachment is None or attachment.link.pace.is_resting(now_s):
+                    attachment = self._attach(session)
+                    if attachment is None:
+                        continue
+                link = attachment.link
+                attachments, counts = columns.setdefault(link, ([], []))
+            attachments.append(attachment)
+            counts.append(num_proposals)
         again: list[tuple[Session, int]] = []
         num_asked = 0
         for link, own in columns.items():
