@@ -88,7 +88,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             max_verified=load.max_verified_tokens,
             in_full=in_full,
         )
-        self._figures.note_stop(walk.stop)
+        self._figures.stops[walk.stop] += 1
         in_gap = price.base_tokens - len(blocks)
         self._expected = ExpectedRound(walk.expected_tokens - in_gap, in_gap, walk.expected_s)
         return walk.lengths
@@ -120,15 +120,16 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         )
         self._is_plain = is_plain_trial or not may_draft
         if self._is_plain:
-            self._figures.note_decisions(num_drafted=0, num_plain=len(uids))
+            self._figures.num_plain += len(uids)
             return ()
         if self._exploration.is_due:
             self._exploration.begin(self._random.choice(uids))
-            self._figures.note_full_trial()
+            self._figures.num_full_trials += 1
         drafted: Collection[int] = uids
         if choice.num_drafting < choice.num_requests:
             drafted = {uid for uid in uids if uid == self._exploration.uid or choice.is_drafting(uid)}
-        self._figures.note_decisions(num_drafted=len(drafted), num_plain=len(uids) - len(drafted))
+        self._figures.num_drafted += len(drafted)
+        self._figures.num_plain += len(uids) - len(drafted)
         return drafted
 
     @property
@@ -143,8 +144,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return sizes[max(0, bisect_right(sizes, left_s, key=self._prefill_s) - 1)]
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
-        predicted_s = self.draft_cost.seconds(num_blocks) or taken_s
-        self._figures.note_drafts(predicted_s=predicted_s, taken_s=taken_s)
+        self._figures.predicted_draft_s += self.draft_cost.seconds(num_blocks) or taken_s
+        self._figures.draft_s += taken_s
         self.draft_cost.note(num_blocks, taken_s)
 
     def note_elapsed(self, elapsed_s: float) -> None:
@@ -156,7 +157,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._had_features = self._features.is_on or self._survival.num_drafted > 0
         if self.pass_cost.is_known:
             curve = self._curve_of(len(outcomes), load, self._had_features)
-            self._figures.note_pass(predicted_s=curve.seconds(num_tokens), taken_s=taken_s)
+            self._figures.predicted_pass_s += curve.seconds(num_tokens)
+            self._figures.pass_s += taken_s
         self._note_realised(len(outcomes), load)
         self.pass_cost.note(
             num_requests=len(outcomes),

@@ -152,7 +152,7 @@ def _worth_crossing(
         if gain + frontier.gain_of(count) > wanted * _ROUNDING:
             return count
         while len(gains) <= count and (gains[-1] + floor * (count + 1 - len(gains))) * _ROUNDING > wanted:
-            floor = min(floor / 2, 0.9 * (wanted - gain) / count)
+            floor = min(floor / 2, 0.95 * (wanted - gain) / count)
             if floor < _SMALL:
                 floor = 0.0
             gains = list(accumulate(frontier.ahead(expected, floor), sub, initial=gain))
