@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from math import inf
 from typing import Any, ClassVar
 
-from dspine_cluster.core.batch_planner import BatchPlan
+from dspine_cluster.core.batch_plan import BatchPlan
 from dspine_cluster.errors import ConfigError
 
 

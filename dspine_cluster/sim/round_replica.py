@@ -7,7 +7,8 @@ from random import Random
 
 from dspine_cluster.config import parse_verify
 from dspine_cluster.core.autoscaling_stats import VerifierStats
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, load_ahead
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_planner import Budget, load_ahead
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.cost_model import CostModel
 from dspine_cluster.core.page_hash import PageKey, page_keys

@@ -8,7 +8,8 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, plan_batch
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_planner import Budget, plan_batch
 from dspine_cluster.core.cache_lifetime import CacheLifetime
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.cost_model import CostModel

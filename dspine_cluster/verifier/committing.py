@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from dspine_cluster.core.acceptance import cut_at_end
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.blocks import Verdicts
 from dspine_cluster.observability.metrics import VerifierMetrics
@@ -93,8 +93,9 @@ class Committing:
         self._streams.prefix_cache.note_rounds(sessions)
         ended = [row for row in may_end if reasons[row] is not None]
         for row in reversed(ended):
-            self._end(uids[row])
             del commits.rounds[row]
+        for row in ended:
+            self._end(uids[row])
 
     def _commit_first(self, commits: Commits, session: Session, chosen: tuple[int, ...]) -> None:
         """What the end of its prefill gives a session."""

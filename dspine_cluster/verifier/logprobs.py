@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.batch_planner import BatchPlan, ChunkPlan
+from dspine_cluster.core.batch_plan import BatchPlan, ChunkPlan
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.blocks import Verdicts
 from dspine_cluster.engine.logprobs import token_logprobs

@@ -11,7 +11,8 @@ import torch
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
 from dspine_cluster.core.acceptance import end_token_ids
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, load_ahead, plan_batch
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_planner import Budget, load_ahead, plan_batch
 from dspine_cluster.core.cluster_records import ReplicaLoad
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session

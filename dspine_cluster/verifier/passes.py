@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.blocks import BlockBatch, Draft, Verdicts

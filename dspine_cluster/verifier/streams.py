@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from dspine_cluster.core.batch_planner import BatchPlan
+from dspine_cluster.core.batch_plan import BatchPlan
 from dspine_cluster.core.fair_queue import FairQueue
 from dspine_cluster.core.prefix_cache import PrefixCache
 from dspine_cluster.core.session import Phase, Session

@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.batch_planner import (
-    BatchPlan,
-    BlockPlans,
-    Budget,
-    Prefixes,
-    load_ahead,
-    plan_batch,
-    proposal_room,
-)
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_planner import Budget, Prefixes, load_ahead, plan_batch, proposal_room
 from dspine_cluster.core.page_pool import num_pages_for
 from dspine_cluster.core.prefix_index import Match
 from dspine_cluster.core.resume import COLD_START, Resume

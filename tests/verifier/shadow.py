@@ -7,7 +7,8 @@ from collections import Counter
 
 import torch
 
-from dspine_cluster.core.batch_planner import BatchPlan, BlockPlans, Budget, plan_batch, proposal_room
+from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
+from dspine_cluster.core.batch_planner import Budget, plan_batch, proposal_room
 from dspine_cluster.core.page_hash import root_key
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.prefix_cache import PrefixCache

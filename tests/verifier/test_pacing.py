@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from msgspec import structs
 
-from dspine_cluster.core.batch_planner import BatchPlan
+from dspine_cluster.core.batch_plan import BatchPlan
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import (

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from dspine_cluster.core.batch_planner import BatchPlan, ChunkPlan
+from dspine_cluster.core.batch_plan import BatchPlan, ChunkPlan
 from dspine_cluster.core.page_pool import PagePool
 from dspine_cluster.core.resume import COLD_START
 from dspine_cluster.core.session import Session
