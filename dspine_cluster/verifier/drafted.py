@@ -17,15 +17,32 @@ _LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 _EDGES = np.array(CONFIDENCE_EDGES)
 
 
+class _Drawn(Struct, eq=False):
+    """What the sampled blocks of one message were drawn from."""
+
+    candidates: Int32Array  # [num_blocks, num_proposals, K]
+    probs: Float32Array  # [num_blocks, num_proposals, K]
+
+
 class DraftedBlock(Struct, eq=False):
     """Proposals for one request's present anchor."""
 
     tokens: list[int]
     cells: list[int]
     """Where each position belongs by the drafter's confidence there; see `core.survival.cells_of`."""
-    candidates: Int32Array | None = None  # [num_proposals, K]
+    drawn: _Drawn | None = None
     """None where the request needs no distributions: it does not sample, or with a seed."""
-    probs: Float32Array | None = None  # [num_proposals, K]
+    row: int = 0
+    """Which block of `drawn`."""
+
+    @property
+    def candidates(self) -> Int32Array | None:
+        """int32 [num_proposals, K], if distributions are needed; `probs`, float32, alike."""
+        return None if self.drawn is None else self.drawn.candidates[self.row]
+
+    @property
+    def probs(self) -> Float32Array | None:
+        return None if self.drawn is None else self.drawn.probs[self.row]
 
 
 def read_blocks(
@@ -42,9 +59,10 @@ def read_blocks(
         tokens, cells = [tokens[row] for row in rows], [cells[row] for row in rows]
     blocks = list(map(DraftedBlock, tokens, cells))
     if sampled:
-        candidates, probs = _distributions(message, [rows[index] for index in sampled], vocab_size)
-        for index, own_candidates, own_probs in zip(sampled, candidates, probs, strict=True):
-            blocks[index].candidates, blocks[index].probs = own_candidates, own_probs
+        drawn = _distributions(message, [rows[index] for index in sampled], vocab_size)
+        for row, index in enumerate(sampled):
+            block = blocks[index]
+            block.drawn, block.row = drawn, row
     return blocks
 
 
@@ -72,9 +90,7 @@ def _check_ids(ids: Int32Array, vocab_size: int) -> None:
         raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
 
 
-def _distributions(
-    message: Proposals, rows: Sequence[int], vocab_size: int
-) -> tuple[Int32Array, Float32Array]:
+def _distributions(message: Proposals, rows: Sequence[int], vocab_size: int) -> _Drawn:
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
     told = message.is_sampled.nonzero()[0]
     tokens, candidates, probs = message.tokens.take(told, 0), message.candidates, message.probs
@@ -93,4 +109,4 @@ def _distributions(
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
-    return candidates, probs
+    return _Drawn(candidates, probs)
