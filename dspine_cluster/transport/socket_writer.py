@@ -80,7 +80,8 @@ class SocketWriter:
                 return False
             self._credit_bytes -= message.num_bytes
         ring = None if is_bulk else self._ring  # what is overtaken would hold up the ring
-        frames = [_Outgoing(self._encode_features(part, ring), 0) for part in self._fragments(message)]
+        encode, limits = self._encoder.encode, self._limits
+        frames = [_Outgoing(encode(part, limits, ring), 0) for part in self._fragments(message)]
         (self._bulk if is_bulk else self._rounds).extend(frames)
         return True
 
@@ -145,10 +146,6 @@ class SocketWriter:
             Features(message.uid, message.start + first, message.rows[first : first + num_rows])
             for first in range(0, len(message.rows), num_rows)
         ]
-
-    def _encode_features(self, message: Features | FeatureBatch, ring: RingWriter | None) -> list[Buffer]:
-        buffers = None if ring is None else self._encoder.encode_into(ring, message, self._limits)
-        return buffers or self._encoder.encode(message, self._limits)
 
     def _write(self) -> bool:
         """Write rounds, then bulk, until nothing is left (False), or the socket is full or a turn is over (True)."""

@@ -50,38 +50,24 @@ class Encoder:
         self._arrays: list[memoryview] = []
         self._msgpack = msgspec.msgpack.Encoder(enc_hook=self._take_array)
 
-    def encode(self, frame: Frame, limits: ChannelLimits) -> list[Buffer]:
-        """Buffers to be sent one after the other.
-
-        Raises:
-            ValueError: the frame exceeds a limit.
-        """
-        header, arrays, payload_bytes = self._split(frame, limits)
-        return [_PREFIX.pack(len(header), payload_bytes, 0) + header, *arrays]
-
-    def encode_into(self, ring: RingWriter, frame: Frame, limits: ChannelLimits) -> list[Buffer] | None:
-        """The same with the arrays' bytes in the ring; None if it has no room for them.
+    def encode(self, frame: Frame, limits: ChannelLimits, ring: RingWriter | None = None) -> list[Buffer]:
+        """Buffers to be sent one after the other. The arrays' bytes go into the ring if there is one with room.
 
         Raises:
             ValueError: the frame exceeds a limit.
             ChannelError: the peer has broken the ring.
         """
-        header, arrays, payload_bytes = self._split(frame, limits)
-        start = ring.write(arrays, payload_bytes)
-        if start is None:
-            return None
-        return [_PREFIX.pack(len(header), payload_bytes, start + 1) + header]
-
-    def _split(self, frame: Frame, limits: ChannelLimits) -> tuple[bytes, list[memoryview], int]:
-        """Header, arrays, and the bytes of these."""
         header = self._msgpack.encode(frame)
         arrays, self._arrays = self._arrays, []
-        payload_bytes = sum(view.nbytes for view in arrays)
+        payload_bytes = sum([view.nbytes for view in arrays])
         if len(header) > limits.max_header_bytes or payload_bytes > limits.max_payload_bytes:
             raise ValueError(
                 f"{type(frame).__name__} with {len(header)} + {payload_bytes} bytes exceeds the limits"
             )
-        return header, arrays, payload_bytes
+        start = None if ring is None else ring.write(arrays, payload_bytes)
+        if start is None:
+            return [_PREFIX.pack(len(header), payload_bytes, 0) + header, *arrays]
+        return [_PREFIX.pack(len(header), payload_bytes, start + 1) + header]
 
     def _take_array(self, value: Any) -> list[int]:
         assert isinstance(value, np.ndarray), f"{type(value)} cannot travel"
