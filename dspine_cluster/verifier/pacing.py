@@ -32,6 +32,8 @@ class _Idle:
     awaiting: tuple[tuple[int, float], ...]
     """As `Drafters.awaiting`."""
     until_s: float
+    asked_at_s: float | None = None
+    """When the drafts of all of them were asked for, if no round may run as long as any is awaited."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,14 +73,18 @@ class Pacing:
 
     def still_waits(self, num_running: int) -> bool:
         """Whether all that run decode, and as when drafts or `ready` were last asked for none of them may. A loop wakes
-        several times while the drafts of a round come."""
+        several times while the drafts of a round come, and they may come in several batches."""
         idle = self._idle
-        return (
-            idle is not None
-            and idle.num_decoding == num_running
-            and idle.awaiting == self._drafters.awaiting
-            and self._clock() < idle.until_s
-        )
+        if idle is None or idle.num_decoding != num_running:
+            return False
+        awaiting = self._drafters.awaiting
+        if awaiting != idle.awaiting:
+            deadlines_s = [deadline_s for count, deadline_s in awaiting if count]
+            if idle.asked_at_s is None or not deadlines_s:
+                return False
+            until_s = idle.asked_at_s + min(deadlines_s)
+            self._idle = idle = _Idle(num_running, awaiting, until_s, idle.asked_at_s)
+        return self._clock() < idle.until_s
 
     def wait_s(self) -> float:
         """Seconds until the next outstanding draft is late, asked after `still_waits` or `ready`; infinity when none is
@@ -156,7 +162,9 @@ class Pacing:
             if num_blocks and num_blocks == len(wanted) == sum([count for count, _ in awaiting]):
                 # If these are all that decode, none has its round before something comes or is late.
                 until_s = asked_at_s + min([deadline_s for _, deadline_s in awaiting])
-                self._idle = _Idle(num_blocks, awaiting, until_s)
+                first, second = self._groups
+                is_lockstep = first in begun and not second.members
+                self._idle = _Idle(num_blocks, awaiting, until_s, asked_at_s if is_lockstep else None)
 
     def forget(self, sessions: Sequence[Session]) -> None:
         """The sessions ended, or gave up their pages."""
