@@ -249,6 +249,54 @@ def test_a_loop_that_wakes_for_nothing_does_not_look_at_every_request(
     assert not loop.drafters.fallbacks[Fallback.LATE]
 
 
+class Staggered(SlowChannel):
+    """One draft of every round comes early."""
+
+    def send(self, message: Message, *, bulk: bool = False) -> bool:
+        sent = super().send(message, bulk=bulk)
+        if isinstance(message, Draft):
+            at_s, answer = self._drafting[0]
+            self._drafting[0] = at_s - 0.04, answer
+        return sent
+
+
+@pytest.fixture
+def staggered(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Of three requests one has its draft, and the others still wait."""
+    bench = Bench(target, monkeypatch, Scripted(range(3)), draft_s=0.05)
+    bench.channel.__class__ = Staggered
+    for uid in range(3):
+        bench.submit(uid)
+    while bench.harness.loop.step() is None:
+        pass
+    bench.harness.clock.now_s += 0.02
+    return bench
+
+
+def test_a_loop_that_wakes_for_some_drafts_of_a_round_does_not_look_at_every_request(
+    staggered: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, policy = staggered.harness.loop, staggered.harness.loop.policy
+    assert isinstance(policy, Scripted)
+    with monkeypatch.context() as looking:
+        looking.setattr(Drafters, "outstanding", lambda self: pytest.fail("not all have come"))
+        waits_s = [loop.step() for _ in range(3)]
+    assert waits_s == [pytest.approx(10.0 - 0.02)] * 3, "until the others are late"
+    assert loop.drafters.awaiting == ((2, 10.0),)
+    staggered.harness.clock.now_s += 0.03
+    assert loop.step() is None
+    assert sorted(policy.passes[-1]) == [0, 1, 2]
+
+
+def test_drafts_that_are_late_do_not_hold_up_those_that_came_before(staggered: Bench) -> None:
+    loop, clock = staggered.harness.loop, staggered.harness.clock
+    assert loop.step() is not None
+    staggered.channel._drafting.clear()
+    clock.now_s += 9.99
+    assert loop.step() is None
+    assert loop.drafters.fallbacks == {Fallback.LATE: 2}
+
+
 def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: TargetModel) -> None:
     """A request that has joined while others were waited for is not awaited, and yet it waits for its draft."""
 
