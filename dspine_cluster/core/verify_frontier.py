@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from heapq import heappop, heappush
+from collections.abc import Collection, Sequence
+from heapq import heappop, heappush, heapreplace
 
 
 class Frontier:
@@ -58,22 +58,27 @@ class Frontier:
             blocks = blocks_of[negated]
             if len(blocks) > 1:
                 blocks.sort(reverse=True)  # of equals, the first block comes first
-            num_taken = min(left, len(blocks))
-            left -= num_taken
-            for _ in range(num_taken):
+            while left:
                 block = blocks.pop()
+                left -= 1
                 gain -= negated
                 length = lengths[block] = lengths[block] + 1
                 if length < num_proposals[block]:
                     head = negated * rates[block][cells[block][length]]
-                    if (equals := blocks_of.get(head)) is None:
+                    if (equals := blocks_of.get(head)) is not None:
+                        equals.append(block)
+                    elif blocks:
                         blocks_of[head] = [block]
                         heappush(heap, head)
                     else:
-                        equals.append(block)
-            if not blocks:
-                del blocks_of[negated]
-                heappop(heap)
+                        blocks.append(block)
+                        blocks_of[head] = blocks_of.pop(negated)
+                        heapreplace(heap, head)
+                        break
+                if not blocks:
+                    del blocks_of[negated]
+                    heappop(heap)
+                    break
         return most - left, gain
 
     def gain_of(self, count: int) -> float:
@@ -90,27 +95,22 @@ class Frontier:
     def ahead(self, expected: Sequence[float], floor: float) -> list[float]:
         """What has at least `floor` to expect, of rows that have been looked at and, by what is `expected` at their
         positions, of those behind them: negated survivals, the likeliest first."""
+        lengths, num_proposals = self.lengths, self._num_proposals
         ahead: list[float] = []
-        for negated, blocks in self._blocks.items():
-            if -negated >= floor:
-                self._add_ahead(ahead, negated, blocks, expected, floor)
+        for first, blocks in self._blocks.items():
+            if -first < floor:
+                continue
+            position = count = -1
+            own: list[float] = []
+            for block in blocks:
+                if lengths[block] != position or num_proposals[block] != count:
+                    position, count = lengths[block], num_proposals[block]
+                    negated, own = first, [first]
+                    for rate in expected[position + 1 : count]:
+                        negated *= rate
+                        if -negated < floor:
+                            break
+                        own.append(negated)
+                ahead += own
         ahead.sort()
         return ahead
-
-    def _add_ahead(
-        self, ahead: list[float], first: float, blocks: Iterable[int], expected: Sequence[float], floor: float
-    ) -> None:
-        """Of blocks of which the same is to be expected next."""
-        lengths, num_proposals = self.lengths, self._num_proposals
-        found: dict[tuple[int, int], list[float]] = {}
-        for block in blocks:
-            key = lengths[block], num_proposals[block]
-            if (own := found.get(key)) is None:
-                negated = first
-                own = found[key] = [first]
-                for rate in expected[lengths[block] + 1 : num_proposals[block]]:
-                    negated *= rate
-                    if -negated < floor:
-                        break
-                    own.append(negated)
-            ahead += own
