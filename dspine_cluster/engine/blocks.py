@@ -113,8 +113,6 @@ class BlockBatch:
         What is proposed at a place depends on the tokens before it alone, so that sampling stays exact: the target has
         no mass on a drafted token that is illegal, which hence counts as rejected.
         """
-        if all(rules.grammar is None for rules in self.rules):
-            return self
         batch = BlockBatch()
         columns = zip(self.rules, self.contexts, self.proposals, self.drafts, strict=True)
         for rules, context, proposals, draft in columns:

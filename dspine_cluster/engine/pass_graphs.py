@@ -62,15 +62,17 @@ class PassGraphs:
             self._forward(_Size(bucket, table_pages(0)), None)
 
     def _forward(self, size: _Size, blocks: PackedRows | None) -> Tensor:
-        if size not in self._batches:
-            self._batches[size] = PaddedBatch(size.bucket, size.num_pages, self._kv_pool, self._state_pool)
-        batch = self._batches[size]
+        batch = self._batches.get(size)
+        if batch is None:
+            batch = PaddedBatch(size.bucket, size.num_pages, self._kv_pool, self._state_pool)
+            self._batches[size] = batch
         batch.fill(blocks)
         return self._graphs.run(size, lambda: self._run(batch))
 
     def _size(self, blocks: PackedRows) -> _Size | None:
         if blocks.num_blocks < len(blocks.lengths):
             return None
-        replays = bool(self._state_pool.num_pending[blocks.columns[2]].any())
+        replays = blocks.num_rows > len(blocks.lengths)  # as buckets of blocks with proposals do in any case
+        replays = replays or bool(self._state_pool.num_pending[blocks.columns[2]].any())
         bucket = self._buckets.bucket_of(blocks.lengths, replays=replays)
         return None if bucket is None else _Size(bucket, table_pages(blocks.num_pages))

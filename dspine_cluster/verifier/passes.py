@@ -86,7 +86,7 @@ class PassRunner:
         blocks = BlockBatch(rules, contexts, [length + 1 for length in plans.verify_lengths], tokens, drafts)
         # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
         # the proposals are.
-        return blocks.legal()
+        return blocks.legal() if self._streams.num_grammars else blocks
 
     def _pack(self, plan: BatchPlan, blocks: BlockBatch) -> PackedRows:
         """What the target is given: each block's anchor and proposals, then the chunks."""

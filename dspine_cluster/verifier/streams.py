@@ -52,6 +52,8 @@ class Streams:
         self._state_pool = state_pool
         self.by_uid: dict[int, Stream] = {}
         """Changed here alone."""
+        self.num_grammars = 0
+        """Requests among them that have one."""
         self.running: list[Session] = []
         """Sessions that hold pages and a state slot, in order of admission."""
         self.prefilling: list[Session] = []
@@ -92,6 +94,7 @@ class Streams:
     def add(self, stream: Stream) -> None:
         """Take in a new request."""
         self.by_uid[stream.session.uid] = stream
+        self.num_grammars += stream.rules.grammar is not None
         self._enqueue(stream.session)
 
     def apply(self, plan: BatchPlan) -> None:
@@ -130,12 +133,14 @@ class Streams:
     def remove(self, uid: int, *, keep_state: bool) -> Session:
         """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
         from where it ended."""
-        session = self.by_uid[uid].session
+        stream = self.by_uid[uid]
+        session = stream.session
         if session.phase is Phase.WAITING:
             self._dequeue(session)
         else:
             self._vacate(session, keep_state=keep_state)
         del self.by_uid[uid]
+        self.num_grammars -= stream.rules.grammar is not None
         return session
 
     def write_gauges(self, metrics: VerifierMetrics) -> None:
