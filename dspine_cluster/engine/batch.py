@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -54,10 +55,8 @@ class PackedRows:
         self.num_blocks = num_blocks
         self.columns = np.array((lengths, starts, state_slots), np.int64)
         """[3, num_segments]: the three lists."""
-        self.row_ends = self.columns[0].cumsum()
-        """[num_segments]: the row behind each one's last."""
         self.num_rows = len(tokens)
-        self.num_pages = num_pages_for(int((self.columns[0] + self.columns[1]).max()))
+        self.num_pages = num_pages_for(max(map(add, starts, lengths)))
         """That the longest of the requests needs."""
         self._page_rows = page_table.rows
 
@@ -83,8 +82,8 @@ class PackedRows:
 
     def places(self) -> tuple[IntArray, IntArray]:
         """The position of each row, and where it is stored, page * 16 + offset: `[num_rows]` each."""
-        lengths, starts, state_slots = self.columns
-        return pool_slots(self._page_rows, state_slots, starts, lengths)
+        columns = self.columns
+        return pool_slots(self._page_rows, columns[2], columns[1], columns[0])
 
 
 class SegmentGroup:

@@ -105,7 +105,7 @@ class PaddedBatch:
         requests = host["requests"][:, :num_requests]
         requests[:2] = packed.columns[1:]
         requests[2] = self._state_pool.num_pending[packed.columns[2]]
-        host["row_starts"][1 : num_requests + 1] = packed.row_ends
+        host["row_starts"][1 : num_requests + 1] = np.add.accumulate(packed.columns[0])
         host["page_table"][:num_requests, : packed.num_pages] = packed.page_table
 
     def _group_of(self, packed: PackedRows) -> _Group:
