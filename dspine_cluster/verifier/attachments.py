@@ -42,7 +42,7 @@ class Fallback(StrEnum):
 
 
 class Unchanging(NamedTuple):
-    """What asks say of the same requests in every round."""
+    """What asks say of the same requests in every round. A uid never names another request."""
 
     uids: list[int]
     numbers: Int64Array

@@ -45,3 +45,32 @@ def test_a_drafter_that_takes_no_features_is_not_asked_for_drafts() -> None:
     harness = LoopHarness(target, channel=Full(lambda item: None))
     assert [r.token_ids for r in harness.generate(requests)] == [r.token_ids for r in plain]
     assert set(harness.loop.drafters.fallbacks) == {Fallback.CREDITS}
+
+
+def test_asks_tell_what_is_fixed_of_each_request_while_others_come_and_go() -> None:
+    asked: list[Draft] = []
+
+    class Listening(ScriptedChannel):
+        def send(self, message: Message, *, bulk: bool = False) -> bool:
+            if isinstance(message, Draft):
+                asked.append(message)
+            return super().send(message, bulk=bulk)
+
+    requests = [
+        make_request([1] * 20, max_tokens=4, ignore_eos=True),
+        make_request([1] * 30, max_tokens=12, sampling=SamplingParams(temperature=0.5), ignore_eos=True),
+        make_request(
+            [1] * 9, max_tokens=8, sampling=SamplingParams(temperature=1.0, seed=7), ignore_eos=True
+        ),
+    ]
+    harness = LoopHarness(random_target(hybrid_config(), seed=1), channel=Listening(lambda item: None))
+    harness.generate(requests)
+    asked_together = {tuple(draft.uids.tolist()) for draft in asked}
+    assert {(0, 1, 2), (1, 2), (1,)} <= asked_together
+    for draft in asked:
+        own = [requests[uid] for uid in draft.uids.tolist()]
+        assert draft.temperatures.tolist() == [request.sampling.temperature for request in own]
+        assert draft.has_seed.tolist() == [request.sampling.seed is not None for request in own]
+        assert draft.seeds.tolist() == [request.sampling.seed or 0 for request in own]
+        num_prompt = [len(request.prompt_ids) for request in own]
+        assert (draft.positions + 1 - draft.output_indices).tolist() == num_prompt
