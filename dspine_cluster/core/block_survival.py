@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from dspine_cluster.core.survival import SurvivalModel
 from dspine_cluster.core.verify_length import Blocks, Outcomes
@@ -25,7 +26,7 @@ class BlockSurvival:
         """Blocks of the pass that have proposals."""
         self._models = {is_greedy: SurvivalModel(max_proposals) for is_greedy in (True, False)}
         self._blocks = _NO_BLOCKS
-        self._turn = 0  # whose is next among the blocks that were verified
+        self._turn = 0  # the row that is next to be learnt from if its block was verified
         self._tried: dict[bool, list[tuple[Sequence[int], int]]] = {True: [], False: []}
 
     def begin(self, blocks: Blocks) -> None:
@@ -49,14 +50,14 @@ class BlockSurvival:
         of what became of them. The request `first_uid`, if it is among them, is one of these. To be learnt from when
         all is decided that goes by what was known before."""
         num_verified, num_accepted = outcomes.num_verified, outcomes.num_accepted
-        verified = [row for row, count in enumerate(num_verified) if count]
-        if len(verified) > _BLOCKS_PER_PASS:
-            is_there = first_uid is not None and first_uid in outcomes.uids
-            if is_there and num_verified[row := outcomes.uids.index(first_uid)]:
-                self._turn = verified.index(row)
-            start = self._turn % len(verified)
-            self._turn = start + _BLOCKS_PER_PASS
-            verified = [*verified[start : self._turn], *verified[: max(0, self._turn - len(verified))]]
+        turn = self._turn
+        if first_uid is not None and first_uid in outcomes.uids:
+            row = outcomes.uids.index(first_uid)
+            turn = row if num_verified[row] else turn
+        in_turn = chain(range(turn, len(outcomes)), range(min(turn, len(outcomes))))
+        verified = list(islice(filter(num_verified.__getitem__, in_turn), _BLOCKS_PER_PASS))
+        if len(verified) == _BLOCKS_PER_PASS:
+            self._turn = verified[-1] + 1
         blocks = self._blocks
         row_of = None
         if outcomes.uids != blocks.uids:
