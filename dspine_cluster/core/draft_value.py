@@ -68,12 +68,17 @@ def best_rate(rows: Sequence[tuple[float, float]], num_requests: int, curve: Cos
         gap: what comes before it.
     """
     tokens, num_tokens = gap.num_tokens + num_requests, float(num_requests)
-    best = tokens / (gap.seconds + curve.seconds(num_requests))
+    seconds, even_until = gap.seconds + curve.seconds(num_requests), num_tokens
+    best = tokens / seconds
     for survival, count in rows:
         end = num_tokens + count
-        for edge, edge_s in curve.edges(ceil(num_tokens), int(end)):
-            more = (edge - num_tokens) * survival
-            best = max(best, (tokens + more) / (gap.seconds + edge_s))
+        if end > even_until:  # else more tokens take no longer
+            for edge, edge_s in curve.edges(ceil(num_tokens), int(end)):
+                more = (edge - num_tokens) * survival
+                best = max(best, (tokens + more) / (gap.seconds + edge_s))
+            seconds = gap.seconds + curve.seconds(ceil(end))
+            until, token_s = curve.stretch(ceil(end))
+            even_until = end if token_s else until
         tokens, num_tokens = tokens + survival * count, end
-        best = max(best, tokens / (gap.seconds + curve.seconds(ceil(end))))
+        best = max(best, tokens / seconds)
     return best
