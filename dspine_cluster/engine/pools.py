@@ -56,13 +56,14 @@ class FeaturePool:
 
     def read(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """The bytes of some rows, `[num_rows, row_bytes]`."""
-        if self.storage.device.type == "cpu":
-            return self._row_bytes.take(slots, 0)
-        return fetch_rows(self.rows, slots)
+        raw = self._row_bytes
+        return fetch_rows(self.rows, slots) if raw is None else raw.take(slots, 0)
 
     @cached_property
-    def _row_bytes(self) -> npt.NDArray[np.uint8]:
-        """`rows` on the CPU, without a copy."""
+    def _row_bytes(self) -> npt.NDArray[np.uint8] | None:
+        """`rows` without a copy, where they are on the CPU."""
+        if self.storage.device.type != "cpu":
+            return None
         raw: npt.NDArray[np.uint8] = self.rows.view(torch.uint8).numpy()
         return raw
 

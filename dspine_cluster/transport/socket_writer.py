@@ -92,7 +92,7 @@ class SocketWriter:
             ValueError: the message exceeds a limit.
         """
         buffers = self._encoder.encode(message, self._limits)
-        num_bytes = sum(len(buffer) for buffer in buffers)
+        num_bytes = sum(map(len, buffers))
         with self._count_lock:
             self._queued_bytes += num_bytes
             is_over = self._queued_bytes > self._limits.max_queued_bytes
