@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans, ChunkPlan
@@ -101,18 +102,14 @@ def plan_batch(
     if plan.preempted:
         return plan
     num_kept = len(running)
-    free_slots = budget.free_slots
     free_pages = budget.free_pages - len(plan.blocks.lacking)
-    for session in waiting:
-        if free_slots == 0:
-            break
+    for session in islice(waiting, budget.free_slots):
         chunk = _plan_admission(session, room, budget, free_pages - num_kept, prefixes)
         if chunk is None:
             break
         plan.chunks.append(chunk)
         room -= chunk.num_tokens
         free_pages -= _num_pages_taken(chunk)
-        free_slots -= 1
         num_kept += 1
     return plan
 

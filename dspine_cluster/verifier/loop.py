@@ -170,18 +170,16 @@ class VerifierLoop:
         with_features = self.policy.wants_features or any(self._drafted)
         verdicts = self._passes.run(plan, self._drafted, with_features=with_features)
         ended_s = self._clock()
-        self._note_duration(plan, ended_s - pass_started_s)
-        load = plan.load
-        outcomes = Outcomes(
-            plan.blocks.uids,
-            plan.blocks.verify_lengths,
-            verdicts.num_accepted[: len(plan.blocks)],
-        )
+        pass_s, load, blocks = ended_s - pass_started_s, plan.load, plan.blocks
+        self._load_meter.note_pass(load.num_prefill_tokens, pass_s)
+        if blocks:
+            self._note_step(pass_s)
+        outcomes = Outcomes(blocks.uids, blocks.verify_lengths, verdicts.num_accepted[: len(blocks)])
         if self._busy_since_s is not None:
             self.policy.note_elapsed(ended_s - self._busy_since_s)
         self._busy_since_s = ended_s
         self.policy.note_pass(outcomes, load, ended_s - started_s)
-        self.meter.note_pass(load.num_prefill_tokens, len(verdicts) - len(plan.blocks))
+        self.meter.note_pass(load.num_prefill_tokens, len(verdicts) - len(blocks))
         committing_from_s = self._clock()
         commits = self._committing.commit(plan, verdicts, self._drafted)
         if not with_features:
@@ -190,9 +188,9 @@ class VerifierLoop:
         self.streams.write_gauges(self.metrics)
         self._passes.logprobs.attach(commits.outputs)
         self._deliver(commits.outputs)
-        if plan.blocks:
+        if blocks:
             self.metrics.note_phase(RoundPhase.PLAN, pass_started_s - started_s)
-            self.metrics.note_phase(RoundPhase.VERIFY, ended_s - pass_started_s)
+            self.metrics.note_phase(RoundPhase.VERIFY, pass_s)
             self.metrics.note_phase(RoundPhase.COMMIT, self._clock() - committing_from_s)
         return None
 
@@ -288,8 +286,7 @@ class VerifierLoop:
             self._target_fingerprint, self._drafter_fingerprint, self._config.dtype, request.cache_salt
         )
 
-    def _note_duration(self, plan: BatchPlan, taken_s: float) -> None:
-        if plan.blocks:
-            average = self.drafters.plain_step_s or taken_s
-            self.drafters.plain_step_s = average + _AVERAGE_WEIGHT * (taken_s - average)
-        self._load_meter.note_pass(sum(chunk.num_tokens for chunk in plan.chunks), taken_s)
+    def _note_step(self, taken_s: float) -> None:
+        """A pass that decodes took so long."""
+        average = self.drafters.plain_step_s or taken_s
+        self.drafters.plain_step_s = average + _AVERAGE_WEIGHT * (taken_s - average)
