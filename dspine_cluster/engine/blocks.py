@@ -16,8 +16,6 @@ from torch import Tensor
 from dspine_cluster.engine.grammar_state import LegalBlock
 from dspine_cluster.engine.logit_rules import LogitRules
 
-IntArray = npt.NDArray[np.int64]
-
 
 class Draft(Protocol):
     """What the proposals of a block were sampled from: the distribution q of each position, without which they are
@@ -102,10 +100,18 @@ class BlockBatch:
 
     def select(self, numbers: Sequence[int]) -> BlockBatch:
         """Some of them."""
-        part, proposals = BlockBatch(), self.proposals
+        starts, num_rows = self.starts, self.num_rows
+        tokens: list[int] = []
         for i in numbers:
-            part.append(self.rules[i], self.contexts[i], proposals[i], self.drafts[i], is_cut=i in self.cut)
-        return part
+            tokens += self.tokens[starts[i] : starts[i] + num_rows[i]]
+        return BlockBatch(
+            [self.rules[i] for i in numbers],
+            [self.contexts[i] for i in numbers],
+            [num_rows[i] for i in numbers],
+            tokens,
+            [self.drafts[i] for i in numbers],
+            {place for place, i in enumerate(numbers) if i in self.cut} if self.cut else set(),
+        )
 
     def legal(self) -> BlockBatch:
         """The same with the proposals that requests' grammars allow, at most as many.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import BlockBatch, IntArray, draft_distributions
+from dspine_cluster.engine.blocks import BlockBatch, draft_distributions
 from dspine_cluster.models.noise import gumbel
 from dspine_kernels import acceptance
 from dspine_kernels.acceptance import BlockRows
@@ -20,10 +19,8 @@ _WIDE_ROWS = 32
 class Choice(NamedTuple):
     """What `Verdicts` hold of some blocks."""
 
-    tokens: IntArray
-    """[num_rows]"""
-    num_accepted: IntArray
-    """[num_blocks]"""
+    tokens: list[int]
+    num_accepted: list[int]
 
 
 def choose_greedy(logits: Tensor, blocks: BlockBatch) -> Choice:
@@ -57,11 +54,11 @@ def choose_unseeded(probs: Tensor, blocks: BlockBatch, generator: torch.Generato
     # One number a row: those of the proposals, then the one that the block's last token is sampled with.
     uniforms = torch.rand(len(probs), generator=generator, device=generator.device, dtype=torch.float64)
     candidates, draft_probs = draft_distributions(blocks)
-    starts, ends = _bounds(blocks)
-    tokens = np.roll(blocks.tokens, -1)  # each row's proposal; the last row of a block has none
+    starts = blocks.starts
+    tokens = [*blocks.tokens[1:], 0]  # what each row is compared with; the last row of a block with any token
     rows = BlockRows(
-        starts=torch.tensor([0, *ends.tolist()], device=probs.device),
-        proposals=torch.from_numpy(tokens).to(probs.device),
+        starts=torch.tensor([*starts, len(tokens)], device=probs.device),
+        proposals=torch.tensor(tokens, device=probs.device),
         max_rows=max(blocks.num_rows),
     )
     accepted = acceptance.accept_sampled(
@@ -71,8 +68,9 @@ def choose_unseeded(probs: Tensor, blocks: BlockBatch, generator: torch.Generato
         draft_probs.to(probs.device),
         uniforms.to(probs.device),
     )
-    num_accepted, bonus_tokens = torch.stack(accepted).cpu().numpy()
-    tokens[starts + num_accepted] = bonus_tokens
+    num_accepted, bonus_tokens = torch.stack(accepted).tolist()
+    for start, count, token in zip(starts, num_accepted, bonus_tokens, strict=True):
+        tokens[start + count] = token
     return Choice(tokens, num_accepted)
 
 
@@ -88,18 +86,14 @@ def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> 
     return scores.argmax(-1)
 
 
-def _bounds(blocks: BlockBatch) -> tuple[IntArray, IntArray]:
-    """The first row of each block, and the row behind its last: `[num_blocks]` each."""
-    num_rows = np.array(blocks.num_rows)
-    ends = num_rows.cumsum()
-    return ends - num_rows, ends
-
-
 def _match(blocks: BlockBatch, chosen: Tensor) -> Choice:
     """What is committed where the target's token of every row, `chosen` [num_rows], is determined."""
-    tokens: IntArray = chosen.cpu().numpy()
-    starts, ends = _bounds(blocks)
-    differs = tokens != np.roll(blocks.tokens, -1)
-    differs[ends - 1] = True  # nothing is proposed there
-    places = np.flatnonzero(differs)
-    return Choice(tokens, places[places.searchsorted(starts)] - starts)
+    tokens: list[int] = chosen.tolist()
+    proposals = blocks.tokens[1:]  # of each row, but for the last of a block
+    num_accepted = []
+    for start, num_rows in zip(blocks.starts, blocks.num_rows, strict=True):
+        row, last = start, start + num_rows - 1
+        while row < last and tokens[row] == proposals[row]:
+            row += 1
+        num_accepted.append(row - start)
+    return Choice(tokens, num_accepted)

@@ -40,8 +40,8 @@ def verify(
     for chunk in _chunks(blocks, max_rows):
         start, end = len(tokens), len(tokens) + sum(chunk.num_rows)
         choice = _verify_chunk(logits_of(start, end), chunk, generator)
-        tokens += choice.tokens.tolist()
-        num_accepted += choice.num_accepted.tolist()
+        tokens += choice.tokens
+        num_accepted += choice.num_accepted
     return Verdicts(tuple(tokens), blocks.starts, num_accepted)
 
 
@@ -73,14 +73,21 @@ def _verify_chunk(logits: Tensor, blocks: BlockBatch, generator: torch.Generator
     kinds = list(dict.fromkeys(rules))
     if len(kinds) == 1:
         return _choose(kinds[0], processed, blocks, generator)
-    choice = Choice(np.empty(len(processed), np.int64), np.empty(len(blocks), np.int64))
-    for rule in kinds:
-        is_member = np.array([own is rule for own in rules])
-        members, rows = np.flatnonzero(is_member), np.flatnonzero(is_member.repeat(blocks.num_rows))
-        own_logits = processed[torch.from_numpy(rows).to(processed.device)]
-        own = _choose(rule, own_logits, blocks.select(members.tolist()), generator)
-        choice.tokens[rows], choice.num_accepted[members] = own
-    return choice
+    numbers = [kinds.index(rule) for rule in rules]
+    of_rows = np.array(numbers).repeat(blocks.num_rows)
+    order = of_rows.argsort(kind="stable")
+    by_kind = processed.index_select(0, torch.from_numpy(order).to(processed.device))
+    tokens: list[int] = []
+    num_accepted = [0] * len(blocks)
+    for number, own_logits in enumerate(torch.split(by_kind, np.bincount(of_rows).tolist())):
+        members = [i for i, own in enumerate(numbers) if own == number]
+        choice = _choose(kinds[number], own_logits, blocks.select(members), generator)
+        tokens += choice.tokens
+        for i, count in zip(members, choice.num_accepted, strict=True):
+            num_accepted[i] = count
+    in_order = np.empty(len(order), np.int64)
+    in_order[order] = tokens
+    return Choice(in_order.tolist(), num_accepted)
 
 
 class _Rule(Enum):

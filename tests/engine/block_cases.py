@@ -66,4 +66,4 @@ def choose_each(
     """One of the rules of `choosing`."""
     batch = batch_of(blocks)
     tokens, num_accepted = choose(scores, batch, *options)
-    return verdicts_of(Verdicts(tuple(tokens.tolist()), batch.starts, num_accepted.tolist()))
+    return verdicts_of(Verdicts(tuple(tokens), batch.starts, num_accepted))
