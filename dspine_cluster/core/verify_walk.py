@@ -103,26 +103,23 @@ def choose_lengths(
     even_until, token_s = price.curve.stretch(num_tokens)
     promised_until, edges = num_tokens, price.curve.edges(num_tokens, end)
     while heap and num_tokens < end:
+        is_promised = num_tokens < promised_until
         if num_tokens < even_until:
-            longer = time + token_s
+            most = min(even_until, end, promised_until if is_promised else end) - num_tokens
+            num_taken, gain, time = frontier.take(most, gain, time, token_s, is_certain=is_promised)
         else:
             longer = max(time, price.base_s + price.curve.seconds(num_tokens + 1))
-            even_until, token_s = price.curve.stretch(num_tokens + 1)
-        if num_tokens >= promised_until and -heap[0] * time < gain * (longer - time):
+            num_taken = 0
+            if is_promised or -heap[0][0] * time >= gain * (longer - time):
+                num_taken, gain, _ = frontier.take(1, gain, time, 0.0, is_certain=True)
+                time = longer
+                even_until, token_s = price.curve.stretch(num_tokens + 1)
+        if not num_taken:
             promised = _worth_crossing(frontier, expected, edges, price.base_s, num_tokens, gain, time)
             if not promised:
                 return Walk(lengths, gain, time, Stop.PRICE)
             promised_until = num_tokens + promised
-        # So many are taken whatever they are.
-        most = min(even_until, end) - num_tokens
-        if token_s:
-            most = min(most, max(1, promised_until - num_tokens))
-        num_taken, gain = frontier.take(most, gain)
         num_tokens += num_taken
-        time = longer
-        if token_s:
-            for _ in range(num_taken - 1):
-                time += token_s
     return Walk(lengths, gain, time, Stop.ROOM if heap else Stop.ALL)
 
 
@@ -140,7 +137,7 @@ def _worth_crossing(
     After a step of the cost curve many may come at little cost. Rows that have been looked at count with their
     survival, those behind them with what is expected at their positions.
     """
-    best = -frontier.heap[0]
+    best = -frontier.heap[0][0]
     rate = gain / time
     # With the likeliest of all that is ahead, 0, 1, 2 .. of them; what is left out is less likely than `floor`.
     gains, floor = [gain], 2.0 * best
