@@ -42,7 +42,7 @@ def pool_slots(
     page_rows: npt.NDArray[np.int32], numbers: IntArray, starts: IntArray, lengths: IntArray
 ) -> tuple[IntArray, IntArray]:
     """The positions starts[i] .. starts[i] + lengths[i] - 1 of every i, one after the other, and where each is stored:
-    page * 16 + offset. Request i has the pages `page_rows[numbers[i]]`, and `page_rows` is contiguous."""
+    page * 16 + offset. Request i has the pages `page_rows[numbers[i]]`."""
     firsts = starts + lengths
     firsts -= np.add.accumulate(lengths)
     positions = firsts.repeat(lengths)
