@@ -59,6 +59,7 @@ class PackedRows:
         self.num_pages = num_pages_for(max(map(add, starts, lengths)))
         """That the longest of the requests needs."""
         self._page_rows = page_table.rows
+        assert self.num_pages <= self._page_rows.shape[1], "a request has more positions than pages"
 
     @classmethod
     def of(cls, blocks: Sequence[Segment] = (), chunks: Sequence[Segment] = ()) -> PackedRows:

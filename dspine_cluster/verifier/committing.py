@@ -74,7 +74,7 @@ class Committing:
         accepted = verdicts.num_accepted[: len(blocks)]
         starts, chosen = verdicts.starts, verdicts.tokens
         tokens = [chosen[start : start + num + 1] for start, num in zip(starts, accepted, strict=False)]
-        proposed = [0 if block is None else len(block.tokens) for block in drafted]
+        proposed = [0 if block is None else len(block.cells) for block in drafted]
         useful = [before - len(own) for before, own in zip(blocks.num_useful, tokens, strict=True)]
         texts: list[str | Detokenizer] = [stream.detokenizer for stream in streams]
         reasons: list[FinishReason | None] = [None] * len(sessions)

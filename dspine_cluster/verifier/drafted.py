@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import repeat
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS
@@ -16,33 +19,40 @@ _LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 """How far a float32 distribution may be from a sum of 1."""
 _EDGES = np.array(CONFIDENCE_EDGES)
 
+_Number = TypeVar("_Number", bound=np.generic)
 
-class _Drawn(Struct, eq=False):
-    """What the sampled blocks of one message were drawn from."""
 
-    candidates: Int32Array  # [num_blocks, num_proposals, K]
-    probs: Float32Array  # [num_blocks, num_proposals, K]
+class Drafts(Struct, eq=False):
+    """What one message proposed."""
+
+    tokens: Int32Array  # [num_blocks, num_proposals]
+    candidates: Int32Array | None = None  # [num_sampled, num_proposals, K]
+    probs: Float32Array | None = None  # [num_sampled, num_proposals, K]
 
 
 class DraftedBlock(Struct, eq=False):
     """Proposals for one request's present anchor."""
 
-    tokens: list[int]
+    drafts: Drafts
+    row: int
+    """Which of the blocks of `drafts`."""
     cells: list[int]
-    """Where each position belongs by the drafter's confidence there; see `core.survival.cells_of`."""
-    drawn: _Drawn | None = None
-    """None where the request needs no distributions: it does not sample, or with a seed."""
-    row: int = 0
-    """Which block of `drawn`."""
+    """Where each of its proposals belongs by the drafter's confidence there; see `core.survival.cells_of`."""
+    sampled_row: int | None = None
+    """Which of the sampled blocks of `drafts`; None where the request needs no distributions: it does not sample, or
+    with a seed."""
 
     @property
     def candidates(self) -> Int32Array | None:
         """int32 [num_proposals, K], if distributions are needed; `probs`, float32, alike."""
-        return None if self.drawn is None else self.drawn.candidates[self.row]
+        return self._own(self.drafts.candidates)
 
     @property
     def probs(self) -> Float32Array | None:
-        return None if self.drawn is None else self.drawn.probs[self.row]
+        return self._own(self.drafts.probs)
+
+    def _own(self, of_sampled: npt.NDArray[_Number] | None) -> npt.NDArray[_Number] | None:
+        return None if of_sampled is None or self.sampled_row is None else of_sampled[self.sampled_row]
 
 
 def read_blocks(
@@ -54,16 +64,36 @@ def read_blocks(
         ChannelError: one of the rows cannot be used.
     """
     _check_ids(message.tokens, vocab_size)
-    tokens, cells = message.tokens.tolist(), read_cells(message.confidence)
-    if len(rows) < len(tokens):
-        tokens, cells = [tokens[row] for row in rows], [cells[row] for row in rows]
-    blocks = list(map(DraftedBlock, tokens, cells))
+    cells, drafts = read_cells(message.confidence), Drafts(message.tokens)
+    if len(rows) < len(cells):
+        cells = [cells[row] for row in rows]
+    blocks = list(map(DraftedBlock, repeat(drafts), rows, cells))
     if sampled:
-        drawn = _distributions(message, [rows[index] for index in sampled], vocab_size)
+        own = _distributions(message, [rows[index] for index in sampled], vocab_size)
+        drafts.candidates, drafts.probs = own
         for row, index in enumerate(sampled):
-            block = blocks[index]
-            block.drawn, block.row = drawn, row
+            blocks[index].sampled_row = row
     return blocks
+
+
+def lay_out(
+    anchors: Sequence[int], drafted: Sequence[DraftedBlock | None], lengths: Sequence[int]
+) -> Int64Array:
+    """The anchor of each request and its first proposals, as many as `lengths` says, end to end: int64
+    `[len(anchors) + sum(lengths)]`."""
+    most = max(lengths, default=0)
+    if not most:
+        return np.array(anchors, np.int64)
+    tokens = np.empty((len(anchors), 1 + most), np.int64)
+    tokens[:, 0] = anchors
+    for drafts in dict.fromkeys([block.drafts for block in drafted if block is not None]):
+        rows = [block.row for block in drafted if block is not None and block.drafts is drafts]
+        numbers: slice | list[int] = slice(None)
+        if len(rows) < len(drafted):
+            numbers = [i for i, block in enumerate(drafted) if block is not None and block.drafts is drafts]
+        proposals = drafts.tokens.take(rows, 0)[:, :most]
+        tokens[numbers, 1 : 1 + proposals.shape[1]] = proposals
+    return tokens[np.arange(1 + most) <= np.array(lengths)[:, None]]
 
 
 def read_cells(confidences: Float32Array) -> list[list[int]]:
@@ -90,7 +120,9 @@ def _check_ids(ids: Int32Array, vocab_size: int) -> None:
         raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
 
 
-def _distributions(message: Proposals, rows: Sequence[int], vocab_size: int) -> _Drawn:
+def _distributions(
+    message: Proposals, rows: Sequence[int], vocab_size: int
+) -> tuple[Int32Array, Float32Array]:
     """What speculative sampling divides by must be a distribution that can have given the proposals."""
     told = message.is_sampled.nonzero()[0]
     tokens, candidates, probs = message.tokens.take(told, 0), message.candidates, message.probs
@@ -109,4 +141,4 @@ def _distributions(message: Proposals, rows: Sequence[int], vocab_size: int) -> 
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
-    return _Drawn(candidates, probs)
+    return candidates, probs

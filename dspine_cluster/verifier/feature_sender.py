@@ -110,12 +110,12 @@ class FeatureSender:
         Returns whether all the requests are steady still: those whose features found no room are not."""
         channel, attachments = asks.link.channel, asks.attachments
         batch = _Batch(channel, channel.free_credit_bytes // self._row_bytes)
-        steady, others = asks, []
+        steady, others = asks, list[Attachment]()
         if not all(are_steady := [attachment.is_steady for attachment in attachments]):
             steady = asks.part(are_steady)
             others = [attachment for attachment in attachments if not attachment.is_steady]
         if steady.uids and not self._gather_new(batch, steady):
-            others = attachments
+            others = [*attachments]
         for attachment in others:
             self._send_tail(batch, attachment)
         return self._send_batch(batch) and not others

@@ -250,7 +250,7 @@ class VerifierLoop:
                 num_proposals.append(0)
                 cells.append(())
                 continue
-            count = len(block.tokens)
+            count = len(block.cells)
             num_proposals.append(count if count < num_useful else num_useful)
             cells.append(block.cells)
         most = self._max_proposals

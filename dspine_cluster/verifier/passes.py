@@ -17,7 +17,7 @@ from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.engine.sampling import verify
 from dspine_cluster.transport.messages import Int64Array, UInt8Array
-from dspine_cluster.verifier.drafted import DraftedBlock
+from dspine_cluster.verifier.drafted import DraftedBlock, lay_out
 from dspine_cluster.verifier.logprobs import LogprobsReader
 from dspine_cluster.verifier.streams import Streams
 
@@ -76,12 +76,7 @@ class PassRunner:
         by_uid = self._streams.by_uid
         contexts: list[Sequence[int]] = [session.tokens for session in plans.sessions]
         drafts: list[Draft | None] = [*drafted]
-        tokens: list[int] = []
-        for context, length, draft in zip(contexts, plans.verify_lengths, drafted, strict=True):
-            tokens.append(context[-1])
-            if length:
-                assert draft is not None
-                tokens += draft.tokens[:length]
+        tokens = lay_out([context[-1] for context in contexts], drafted, plans.verify_lengths).tolist()
         rules = [by_uid[uid].rules for uid in plans.uids]
         blocks = BlockBatch(rules, contexts, [length + 1 for length in plans.verify_lengths], tokens, drafts)
         # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from dspine_cluster.core.survival import CONFIDENCE_EDGES, cells_of
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.messages import Proposals
-from dspine_cluster.verifier.drafted import read_blocks, read_cells
+from dspine_cluster.verifier.drafted import DraftedBlock, Drafts, lay_out, read_blocks, read_cells
 from tests.drafts import column
 
 PROPOSED = 7
@@ -48,7 +50,7 @@ def test_proposals_that_cannot_come_from_their_distribution_are_refused(
 
 def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
     (block,) = read_blocks(proposals([8], [0.0]), [0], [], vocab_size=10)
-    assert block.tokens == [PROPOSED, PROPOSED]
+    assert lay_out([1], [block], [2]).tolist() == [1, PROPOSED, PROPOSED]
     assert block.probs is None
 
 
@@ -65,7 +67,7 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
         draft_s=0.0,
     )
     plain, sampled = read_blocks(message, [0, 2], [1], vocab_size=10)
-    assert (plain.tokens, sampled.tokens) == ([1, 2], [5, 6])
+    assert lay_out([8, 9], [plain, sampled], [2, 2]).tolist() == [8, 1, 2, 9, 5, 6]
     assert (plain.cells, sampled.cells) == (cells_of([0.0, 0.0]), cells_of([1.0, 1.0]))
     assert plain.candidates is None
     assert sampled.candidates is not None
@@ -95,3 +97,20 @@ def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
     edges = np.array([*CONFIDENCE_EDGES, 0.0, 1.0], np.float32)
     for confidences in (random, edges[None]):
         assert read_cells(confidences) == [cells_of(row) for row in confidences.tolist()]
+
+
+@given(st.data())
+def test_proposals_are_laid_out_behind_their_anchors_whoever_drafted_them(data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    widths = data.draw(st.lists(st.integers(1, 15), min_size=1, max_size=3))
+    all_drafts = [Drafts(random.integers(0, 99, (6, width), np.int32)) for width in widths]
+    anchors, drafted, lengths, expected = [], list[DraftedBlock | None](), [], list[int]()
+    for number, source in enumerate(data.draw(st.lists(st.integers(-1, len(widths) - 1), max_size=6))):
+        block = None if source < 0 else DraftedBlock(all_drafts[source], number, [])
+        length = 0 if block is None else data.draw(st.integers(0, widths[source]))
+        own = [] if block is None else block.drafts.tokens[number, :length].tolist()
+        anchors.append(100 + number)
+        drafted.append(block)
+        lengths.append(length)
+        expected += [100 + number, *own]
+    assert lay_out(anchors, drafted, lengths).tolist() == expected
