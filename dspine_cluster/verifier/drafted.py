@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import repeat
 from typing import TypeVar
 
@@ -18,6 +18,8 @@ from dspine_cluster.transport.messages import Float32Array, Int32Array, Int64Arr
 _LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 """How far a float32 distribution may be from a sum of 1."""
 _EDGES = np.array(CONFIDENCE_EDGES)
+_NUM_SIZES = 8
+"""How many sizes of messages, which drafters choose, arrays are kept for."""
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -104,12 +106,12 @@ def read_cells(confidences: Float32Array) -> list[list[int]]:
     return as_lists
 
 
-@cache
+@lru_cache(_NUM_SIZES)
 def _first_cells(num_proposals: int) -> Int64Array:
     return NUM_BINS * np.arange(num_proposals)
 
 
-@cache
+@lru_cache(_NUM_SIZES)
 def _ones(length: int) -> Float32Array:
     return np.ones(length, np.float32)
 
