@@ -14,6 +14,8 @@ from dspine_cluster.observability.histogram import Histogram, histogram_of
 Round: TypeAlias = tuple[int, int, int, int]
 """Of one request: proposed, verified, accepted and committed tokens. Accepted are those that became output."""
 
+_PROPOSED, _VERIFIED, _ACCEPTED, _COMMITTED = range(4)
+"""Their places in a `Round`."""
 _FIGURES_OF_ROUNDS = (
     "rounds_total",
     "drafted_rounds_total",
@@ -72,25 +74,25 @@ class VerifierMetrics:
 
     @property
     def proposed_tokens_total(self) -> int:
-        return _sum(self._rounds_by(0))
+        return self._tokens(_PROPOSED)
 
     @property
     def verified_tokens_total(self) -> int:
-        return _sum(self._rounds_by(1))
+        return self._tokens(_VERIFIED)
 
     @property
     def accepted_tokens_total(self) -> int:
-        return _sum(self._rounds_by(2))
+        return self._tokens(_ACCEPTED)
 
     @property
     def committed_tokens_total(self) -> int:
         """Tokens committed by rounds; the token that prefill yields belongs to none."""
-        return _sum(self._rounds_by(3))
+        return self._tokens(_COMMITTED)
 
     @property
     def verify_length_total(self) -> Counter[int]:
         """Drafted rounds by verify length."""
-        return self._rounds_by(1, is_drafted=True)
+        return self._rounds_by(_VERIFIED, is_drafted=True)
 
     @property
     def verified_tokens_per_position_total(self) -> Counter[int]:
@@ -100,7 +102,7 @@ class VerifierMetrics:
     @property
     def accepted_tokens_per_position_total(self) -> Counter[int]:
         """By position in the block, from 1."""
-        return _by_position(self._rounds_by(2))
+        return _by_position(self._rounds_by(_ACCEPTED))
 
     def note_rounds(self, rounds: Iterable[Round]) -> None:
         """Count the rounds of a pass."""
@@ -117,7 +119,7 @@ class VerifierMetrics:
         for name in ("verified_tokens_per_position_total", "accepted_tokens_per_position_total"):
             figures |= {f"{name}{{position={key}}}": count for key, count in getattr(self, name).items()}
         for name, rounds, bounds in (
-            ("acceptance_length", self._rounds_by(3), LENGTHS[1:]),
+            ("acceptance_length", self._rounds_by(_COMMITTED), LENGTHS[1:]),
             ("verify_length", self.verify_length_total, LENGTHS[:-1]),
         ):
             figures |= histogram_of(rounds, bounds).figures(name)
@@ -129,13 +131,12 @@ class VerifierMetrics:
         """How many rounds there are by one of their figures, perhaps of those alone that had proposals."""
         rounds: Counter[int] = Counter()
         for own, count in dict(self._rounds).items():  # copied in one go: the loop's thread counts meanwhile
-            if own[0] or not is_drafted:
+            if own[_PROPOSED] or not is_drafted:
                 rounds[own[column]] += count
         return rounds
 
-
-def _sum(rounds: Counter[int]) -> int:
-    return sum(value * count for value, count in rounds.items())
+    def _tokens(self, column: int) -> int:
+        return sum(tokens * count for tokens, count in self._rounds_by(column).items())
 
 
 def _by_position(rounds: Counter[int]) -> Counter[int]:
