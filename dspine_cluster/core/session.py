@@ -64,7 +64,7 @@ class Session:
     round: int = 0
     """Number of the round that decodes the present anchor; a draft belongs to exactly one."""
     counts: Counts = field(init=False)
-    """What `usage` changes in from round to round, as it is now."""
+    """What changes of `usage` from round to round."""
     _keys: list[PageKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,10 +88,6 @@ class Session:
     def num_output(self) -> int:
         """Output tokens, forced ones included; also the output position of the next token."""
         return len(self.tokens) - self.num_prompt
-
-    @property
-    def anchor(self) -> int:
-        return self.tokens[-1]
 
     @property
     def anchor_position(self) -> int:

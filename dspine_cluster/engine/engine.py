@@ -115,8 +115,8 @@ class Engine:
     def warm_up(self) -> None:
         """One prefill and one round, and what can be recorded, so that the first request pays for no initialisation."""
         slot = self.state_pool.allocate()
-        self.logits(self.forward(PackedRows.of([], [Segment([0] * 16, 0, [0], slot)]))[-1:])
-        self.logits(self.forward(PackedRows.of([Segment([0] * 16, 16, [0, 1], slot)], [])))
+        self.logits(self.forward(PackedRows.of(chunks=[Segment([0] * 16, 0, [0], slot)]))[-1:])
+        self.logits(self.forward(PackedRows.of([Segment([0] * 16, 16, [0, 1], slot)])))
         self.state_pool.release(slot)
         if self.graphs is not None:
             if self.followers is not None:

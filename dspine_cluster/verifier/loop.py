@@ -250,14 +250,14 @@ class VerifierLoop:
                 num_proposals.append(0)
                 cells.append(())
                 continue
-            count = len(block.cells)
-            num_proposals.append(count if count < num_useful else num_useful)
+            num_drafted = len(block.cells)
+            num_proposals.append(num_drafted if num_drafted < num_useful else num_useful)
             cells.append(block.cells)
         most = self._max_proposals
         if max(num_proposals, default=0) > most:  # a drafter may send more than it was asked for
-            num_proposals = [min(count, most) for count in num_proposals]
+            num_proposals = [min(own, most) for own in num_proposals]
         if 0 in num_proposals:
-            missing = [x for x, count in zip(sessions, num_proposals, strict=True) if count == 0]
+            missing = [x for x, own in zip(sessions, num_proposals, strict=True) if own == 0]
             self.drafters.count_fallbacks([x for x in missing if self._pacing.is_drafted(x)])
         load = load_ahead(blocks, num_proposals, self.streams.prefilling, budget)
         is_greedy = [session.is_greedy for session in sessions]

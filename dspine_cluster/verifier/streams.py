@@ -130,7 +130,7 @@ class Streams:
         if len(self.waiting):
             self._charge(self.running)
 
-    def remove(self, uid: int, *, keep_state: bool) -> Session:
+    def remove(self, uid: int, *, keep_state: bool) -> None:
         """The request ends: everything it holds is free again, or cached. With `keep_state` a later request can resume
         from where it ended."""
         stream = self.by_uid[uid]
@@ -141,7 +141,6 @@ class Streams:
             self._vacate(session, keep_state=keep_state)
         del self.by_uid[uid]
         self.num_grammars -= stream.rules.grammar is not None
-        return session
 
     def write_gauges(self, metrics: VerifierMetrics) -> None:
         """Tell how many requests there are and what is held."""
