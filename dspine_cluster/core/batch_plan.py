@@ -15,6 +15,7 @@ class BlockPlans:
 
     sessions: list[Session] = field(default_factory=list)
     verify_lengths: list[int] = field(default_factory=list)
+    """Proposals of each that the target checks; chosen by what the other columns hold."""
     lacking: list[Session] = field(default_factory=list)
     """Those that get a page more. None needs two: proposals are fewer than a page holds."""
     uids: list[int] = field(init=False)

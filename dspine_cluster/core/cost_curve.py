@@ -46,6 +46,7 @@ class CostCurve:
 
     shape: CostShape
     min_s: float = 0.0
+    """No pass takes less."""
     plain_tokens: int = 0
     """Of the pass without any proposal."""
     block_s: float = 0.0

@@ -94,9 +94,8 @@ class DraftContextTable(Generic[K]):
             self._share(record, number)
         del self._records[key]
         self.shortened.discard(key)
-        for number in sorted(
-            record.pages, reverse=True
-        ):  # of equally old ones the last is of least use to others
+        # Of equally old pages the last is of least use to others.
+        for number in sorted(record.pages, reverse=True):
             self._pages.release(record.pages[number])
 
     def place(self, key: K, start: int, end: int) -> list[Placement]:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 _HOPE = 4 / 3
-
-
+"""How much more than predicted a kind of round may give while little is known of it."""
 _FADE = 1.0 - 1.0 / 128.0
 """Of what is known, with every round."""
 _OTHER_FADE = 1.0 - 1.0 / 1024.0
@@ -71,9 +70,8 @@ class RealisedRate:
     """
 
     def __init__(self) -> None:
-        self._sums = defaultdict[tuple[RoundKind, int], _Sums](
-            _Sums
-        )  # by kind and scale of the number of requests
+        self._sums = defaultdict[tuple[RoundKind, int], _Sums](_Sums)
+        """By kind and scale of the number of requests."""
         self._num_tokens = 0.0  # of the round that goes on
         self._elapsed_s = 0.0
         self._is_spoilt = False

@@ -47,7 +47,8 @@ class Frontier:
         self, most: int, gain: float, time: float, token_s: float, *, is_certain: bool = False
     ) -> tuple[int, float, float]:
         """Take the likeliest one after the other, each for `token_s`, up to `most`. Unless `is_certain` this ends with
-        one that lowers the rate gain / time. Returns how many there were, and `gain` and `time` with them."""
+        one that lowers the rate gain / time. Returns how many there were, and with them `gain` in tokens and `time`
+        in seconds."""
         heap, lengths = self.heap, self.lengths
         num_proposals, cells, rates = self._num_proposals, self._cells, self._rates
         left = most

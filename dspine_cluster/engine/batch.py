@@ -54,7 +54,7 @@ class PackedRows:
         self.lengths, self.starts, self.state_slots = lengths, starts, state_slots
         self.num_blocks = num_blocks
         self.columns = np.array((lengths, starts, state_slots), np.int64)
-        """[3, num_segments]: the three lists."""
+        """int64 [3, num_segments]: `lengths`, `starts` and `state_slots`."""
         self.num_rows = len(tokens)
         self.num_pages = num_pages_for(max(map(add, starts, lengths)))
         """That the longest of the requests needs."""
@@ -63,6 +63,7 @@ class PackedRows:
 
     @classmethod
     def of(cls, blocks: Sequence[Segment] = (), chunks: Sequence[Segment] = ()) -> PackedRows:
+        """Of segments one by one, with a page table of their own."""
         tokens, starts, pages, state_slots = zip(*blocks, *chunks, strict=True)
         page_table = PageTable(max(state_slots) + 1)
         for slot, own in zip(state_slots, pages, strict=True):

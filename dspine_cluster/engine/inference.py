@@ -13,8 +13,8 @@ Result = TypeVar("Result")
 
 
 def in_inference_mode(function: Callable[Params, Result]) -> Callable[Params, Result]:
-    """As `torch.inference_mode()`, which is slow to enter, and entered only by threads that are not in it. A thread
-    that runs rounds enters it once for all."""
+    """As `torch.inference_mode()`, but a thread that is in it does not enter it again, which is slow: one that runs
+    rounds enters it once for all."""
 
     @wraps(function)
     def wrapped(*args: Params.args, **kwargs: Params.kwargs) -> Result:

@@ -101,7 +101,7 @@ class PaddedBatch:
         num_requests = len(packed.lengths)
         rows = host["rows"][:, : packed.num_rows]
         rows[0] = packed.tokens
-        rows[1], rows[2:] = packed.places()
+        rows[1], rows[2:] = packed.places()  # features lie where K/V do
         requests = host["requests"][:, :num_requests]
         requests[:2] = packed.columns[1:]
         requests[2] = self._state_pool.num_pending[packed.columns[2]]
