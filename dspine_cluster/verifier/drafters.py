@@ -1,24 +1,22 @@
-"""A verifier loop's drafters: what was asked of them, what came back, and why not."""
+"""A verifier loop's drafters: who is asked for what, what has come of it, and why not."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from dspine_cluster.config import DraftingConfig
 from dspine_cluster.core.session import Session
-from dspine_cluster.errors import ChannelClosedError, ChannelError
+from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.transport.channel import Channel
-from dspine_cluster.transport.messages import KEY_BYTES, Busy, Message, Need, Opened, Proposals
+from dspine_cluster.transport.messages import KEY_BYTES
 from dspine_cluster.verifier.asks import Asks
 from dspine_cluster.verifier.attachments import Attachment, Fallback, Link
 from dspine_cluster.verifier.draft_keys import DraftKeys, RootOf
-from dspine_cluster.verifier.drafted import DraftedBlock, read_blocks
+from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.feature_sender import FeatureSender, FeatureSource
 from dspine_cluster.verifier.links import Links, OnLost
-
-_logger = logging.getLogger(__name__)
+from dspine_cluster.verifier.replies import Replies
 
 
 class Drafters:
@@ -43,12 +41,11 @@ class Drafters:
             repair_bytes_per_step=config.repair_bytes_per_step,
         )
         self._links = Links(config, DraftKeys(root_of), on_lost, clock)
+        self._replies = Replies(self._links, clock, vocab_size)
         self._clock = clock
-        self._vocab_size = vocab_size
         self._misfits: set[str] = set()
         self.plain_step_s = 0.0
         """Time of a plain step, kept up to date by the loop: no draft is late before one has passed."""
-        self._slowest_draft_s = 0.0
         self.fallbacks: Counter[Fallback] = Counter()
 
     @property
@@ -77,15 +74,7 @@ class Drafters:
 
     def receive(self) -> None:
         """Take in everything that has arrived."""
-        for link in self._links.all:
-            try:
-                for message in link.channel.receive():
-                    self._take(link, message)
-            except ChannelClosedError:
-                self._links.drop(link, report=True)
-            except ChannelError as error:
-                _logger.error("drafter %s broke the protocol and is dropped: %s", link.endpoint, error)
-                self._links.drop(link, report=True, is_faulty=True)
+        self._replies.receive()
 
     def greet(self, sessions: Sequence[Session]) -> None:
         """Attach sessions whose prefill is about to begin, so that their drafters tell what they have by its end."""
@@ -131,10 +120,8 @@ class Drafters:
         ]
 
     def take_slowest_draft_s(self) -> float:
-        """What drafters needed, by their own clocks, for drafts of present rounds that came since this was last asked:
-        the longest time; 0 if none came."""
-        taken_s, self._slowest_draft_s = self._slowest_draft_s, 0.0
-        return taken_s
+        """As `Replies.take_slowest_draft_s`."""
+        return self._replies.take_slowest_draft_s()
 
     def outstanding(self) -> dict[int, float]:
         """Requests whose draft for the present anchor may still come in time: by uid, when it will be late."""
@@ -234,52 +221,6 @@ class Drafters:
             self._sender.send_rest(attachment)
         except ChannelClosedError:
             self._links.drop(attachment.link, report=True)
-
-    def _take(self, link: Link, message: Message) -> None:
-        match message:
-            case Proposals():
-                self._take_proposals(link, message)
-            case Busy():
-                for uid, number in zip(message.uids.tolist(), message.rounds.tolist(), strict=True):
-                    attachment = link.attachments.get(uid)
-                    if attachment is not None and attachment.asked_round == number:
-                        attachment.note_refusal(Fallback.BUSY)
-            case Need():
-                attachment = link.attachments.get(message.uid)
-                if attachment is not None:
-                    attachment.note_need(message.start, message.end)
-            case Opened():
-                attachment = link.attachments.get(message.uid)
-                if attachment is not None and attachment.attempt == message.attempt:
-                    attachment.note_opened(message)
-            case _:
-                raise ChannelError(f"a drafter does not send {type(message).__name__}")
-
-    def _take_proposals(self, link: Link, message: Proposals) -> None:
-        """Keep the blocks of present rounds; those of earlier rounds only tell how long drafts take."""
-        uids, numbers = message.uids.tolist(), message.rounds.tolist()
-        attachments = list(map(link.attachments.get, uids))
-        rows: list[int] = []
-        present: list[Attachment] = []
-        ask_times_s: list[float] = []
-        for row, (attachment, number) in enumerate(zip(attachments, numbers, strict=True)):
-            if attachment is None:
-                continue
-            if attachment.asked_round == number == attachment.session.round:
-                rows.append(row)
-                present.append(attachment)
-            elif (asked_at_s := attachment.when_asked_s(number)) is not None:
-                ask_times_s.append(asked_at_s)
-        if rows:
-            self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
-            ask_times_s.append(min([attachment.asked_at_s for attachment in present]))
-            sampled = [index for index, attachment in enumerate(present) if attachment.needs_distributions]
-            blocks = read_blocks(message, rows, sampled, self._vocab_size)
-            for attachment, block, row in zip(present, blocks, rows, strict=True):
-                attachment.block = block
-                link.awaited.pop(uids[row], None)
-        if ask_times_s:
-            link.pace.note_draft(self._clock() - min(ask_times_s), late=not rows)
 
     def _reason(self, session: Session, attachment: Attachment | None) -> Fallback:
         if self._links.has_lost(session):
