@@ -115,10 +115,8 @@ def _answer(channel: Channel) -> None:
 def _proposals(draft: Draft) -> Proposals:
     shape = (len(draft), MAX_PROPOSALS)
     return Proposals(
-        uids=draft.uids,
-        rounds=draft.rounds,
+        numbers=np.array((draft.uids, draft.rounds, np.ones_like(draft.uids))),
         tokens=np.zeros(shape, np.int32),
-        is_sampled=np.ones(len(draft), np.uint8),
         candidates=np.zeros((*shape, TOP_K), np.int32),
         probs=np.zeros((*shape, TOP_K), np.float32),
         confidence=np.zeros(shape, np.float32),

@@ -269,10 +269,8 @@ class DrafterLoop:
         self.counters.num_blocks += len(asks)
         client.send(
             Proposals(
-                uids=asks.uids,
-                rounds=asks.rounds,
+                numbers=np.array((asks.uids, asks.rounds, drafts.is_sampled)),
                 tokens=drafts.tokens,
-                is_sampled=drafts.is_sampled.view(np.uint8),
                 candidates=drafts.candidates,
                 probs=drafts.probs,
                 confidence=drafts.confidence,

@@ -21,7 +21,6 @@ from dspine_cluster.transport.columns import (
     Int32Array,
     Int64Array,
     Said,
-    UInt8Array,
     are_at_most,
     are_probabilities,
     check,
@@ -40,6 +39,8 @@ _DRAFT_BOUNDS = Bounds.of(
     seeds=(-(2**63), 2**63 - 1),
 )
 """Of the rows of `Draft.numbers`, in order."""
+_PROPOSALS_BOUNDS = Bounds.of(uids=(0, MAX_UID), rounds=(0, MAX_POSITION), is_sampled=(0, 1))
+"""Of the rows of `Proposals.numbers`, in order."""
 NUM_DRAFT_COLUMNS = len(_DRAFT_BOUNDS.names)
 
 
@@ -131,16 +132,12 @@ class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", 
     """Drafted blocks of R requests: P proposals each. For the S of them that sample without a seed there are the K
     numbers that each proposal was drawn from; the others do not need them."""
 
-    uids: Int64Array
-    """int64 [R], not negative."""
-    rounds: Int64Array
-    """int64 [R], not negative."""
+    numbers: Int64Array
+    """int64 [3, R]: the rows are what the properties give, in their order."""
     tokens: Int32Array
     """int32 [R, P]."""
-    is_sampled: UInt8Array
-    """uint8 [R]: not 0 for the S requests that `candidates` and `probs` are of, in order."""
     candidates: Int32Array
-    """int32 [S, P, K]."""
+    """int32 [S, P, K]: of the requests that are sampled, in order."""
     probs: Float32Array
     """float32 [S, P, K]: q, the proposal distribution over `candidates`."""
     confidence: Float32Array
@@ -150,24 +147,41 @@ class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", 
     """Seconds that the draft took, waiting not included."""
 
     def check(self) -> None:
-        _check_rounds(self.uids, self.rounds)
-        R = len(self.uids)
+        check_columns(self.numbers, _PROPOSALS_BOUNDS, "numbers")
+        R = self.numbers.shape[1]
         check(self.tokens.dtype == np.int32, "tokens must be int32")
         check(self.confidence.dtype == np.float32, "confidence must be float32")
         check(self.tokens.ndim == 2 and self.tokens.shape[0] == R, "tokens must be [R, P]")
         check(self.confidence.shape == self.tokens.shape, "confidence must be [R, P]")
         check(are_probabilities(self.confidence), "confidence must lie in [0, 1]")
-        check(self.is_sampled.dtype == np.uint8, "is_sampled must be uint8")
-        check(self.is_sampled.shape == (R,), "is_sampled must be [R]")
         check(self.candidates.dtype == np.int32, "candidates must be int32")
         check(self.probs.dtype == np.float32, "probs must be float32")
-        shape = (np.count_nonzero(self.is_sampled), *self.tokens.shape[1:])
+        shape = (np.count_nonzero(self.numbers[2]), *self.tokens.shape[1:])
         check(
             self.candidates.ndim == 3 and self.candidates.shape[:2] == shape, "candidates must be [S, P, K]"
         )
         check(self.probs.shape == self.candidates.shape, "probs must be [S, P, K]")
         check(are_probabilities(self.probs), "probs must lie in [0, 1]")
         check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
+
+    @property
+    def uids(self) -> Int64Array:
+        """Not negative."""
+        return self._row(0)
+
+    @property
+    def rounds(self) -> Int64Array:
+        """Of each request the number that `Draft` asked with."""
+        return self._row(1)
+
+    @property
+    def is_sampled(self) -> Int64Array:
+        """1 where distributions are told, else 0."""
+        return self._row(2)
+
+    def _row(self, number: int) -> Int64Array:
+        row: Int64Array = self.numbers[number]
+        return row
 
 
 class Busy(Said, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False):

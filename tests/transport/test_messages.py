@@ -24,10 +24,8 @@ from dspine_cluster.transport.messages import (
 
 def proposals(**changes: Any) -> Proposals:
     fields: dict[str, Any] = {
-        "uids": np.array([1, 2]),
-        "rounds": np.array([5, 6]),
+        "numbers": np.array([[1, 2], [5, 6], [1, 1]]),
         "tokens": np.zeros((2, 3), np.int32),
-        "is_sampled": np.ones(2, np.uint8),
         "candidates": np.zeros((2, 3, 4), np.int32),
         "probs": np.full((2, 3, 4), 0.25, np.float32),
         "confidence": np.ones((2, 3), np.float32),
@@ -39,7 +37,7 @@ def proposals(**changes: Any) -> Proposals:
 def test_distributions_are_told_of_sampled_requests_alone() -> None:
     for num_sampled in range(3):
         message = proposals(
-            is_sampled=np.array([num_sampled > 1, num_sampled > 0], np.uint8),
+            numbers=np.array([[1, 2], [5, 6], [num_sampled > 1, num_sampled > 0]]),
             candidates=np.zeros((num_sampled, 3, 4), np.int32),
             probs=np.full((num_sampled, 3, 4), 0.25, np.float32),
         )
@@ -49,20 +47,20 @@ def test_distributions_are_told_of_sampled_requests_alone() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"rounds": np.array([5])},
-        {"rounds": np.array([5, -1])},
-        {"rounds": np.array([5, 2**40])},
-        {"uids": np.array([1, -2])},
-        {"uids": np.array([1, 2], np.int32)},
-        {"uids": np.array([[1, 2]]), "rounds": np.array([[5, 6]])},
+        {"numbers": np.array([[1, 2], [5, -1], [1, 1]])},
+        {"numbers": np.array([[1, 2], [5, 2**40], [1, 1]])},
+        {"numbers": np.array([[1, -2], [5, 6], [1, 1]])},
+        {"numbers": np.array([[1, 2], [5, 6], [1, 2]])},
+        {"numbers": np.array([[1, 2], [5, 6], [1, 1]], np.int32)},
+        {"numbers": np.array([[1, 2], [5, 6]])},
+        {"numbers": np.array([[1], [5], [1]])},
+        {"numbers": np.zeros((3, 0), np.int64)},
         {"tokens": np.zeros((3, 3), np.int32)},
         {"tokens": np.zeros((2, 3), np.int64)},
         {"confidence": np.ones((2, 2), np.float32)},
         {"confidence": np.full((2, 3), np.nan, np.float32)},
         {"confidence": np.ones((2, 3), np.float64)},
-        {"is_sampled": np.ones(3, np.uint8)},
-        {"is_sampled": np.ones(2, np.bool_)},
-        {"is_sampled": np.array([1, 0], np.uint8)},
+        {"numbers": np.array([[1, 2], [5, 6], [1, 0]])},
         {"candidates": np.zeros((1, 3, 4), np.int32), "probs": np.zeros((1, 3, 4), np.float32)},
         {"candidates": np.zeros((2, 2, 4), np.int32)},
         {"probs": np.zeros((2, 3, 5), np.float32)},

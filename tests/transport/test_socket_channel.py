@@ -260,10 +260,8 @@ def proposals(num_requests: int) -> Proposals:
     """Proposals of 15 tokens with 16 candidates each: about 2 KB a request."""
     shape = (num_requests, 15)
     return Proposals(
-        np.arange(num_requests),
-        np.zeros(num_requests, np.int64),
+        np.array([[uid, 0, 1] for uid in range(num_requests)]).T,
         np.zeros(shape, np.int32),
-        np.ones(num_requests, np.uint8),
         np.zeros((*shape, 16), np.int32),
         np.zeros((*shape, 16), np.float32),
         np.zeros(shape, np.float32),

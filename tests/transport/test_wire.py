@@ -64,16 +64,14 @@ def busy(draw: st.DrawFn) -> Busy:
 
 @st.composite
 def proposals(draw: st.DrawFn) -> Proposals:
-    R, P, K = draw(st.integers(0, 4)), draw(st.integers(0, 15)), draw(st.integers(0, 16))
+    R, P, K = draw(st.integers(1, 4)), draw(st.integers(0, 15)), draw(st.integers(0, 16))
     probabilities = st.floats(0, 1, width=32)
     ids = st.integers(0, 2**31 - 1)
-    is_sampled = draw(npst.arrays(np.uint8, R, elements=st.integers(0, 1)))
-    S = int(is_sampled.sum())
+    numbers = np.array([draw(columns_of(values, R)) for values in (uids, positions, st.integers(0, 1))])
+    S = int(numbers[2].sum())
     return Proposals(
-        draw(columns_of(uids, R)),
-        draw(columns_of(positions, R)),
+        numbers,
         draw(npst.arrays(np.int32, (R, P), elements=ids)),
-        is_sampled,
         draw(npst.arrays(np.int32, (S, P, K), elements=ids)),
         draw(npst.arrays(np.float32, (S, P, K), elements=probabilities)),
         draw(npst.arrays(np.float32, (R, P), elements=probabilities)),

@@ -42,7 +42,7 @@ from dspine_cluster.types import FinishReason, GenerateRequest, RoundOutput, Sam
 from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.grammars import Grammars
 from dspine_cluster.verifier.loop import VerifierLoop
-from tests.drafts import DraftItem, column, items_of
+from tests.drafts import DraftItem, items_of
 
 VOCAB_SIZE = 300
 EOS = 299
@@ -166,10 +166,8 @@ class ScriptedChannel:
         ones = np.ones(row.shape, dtype=np.float32)
         self._inbox.append(
             Proposals(
-                column(item.uid),
-                column(item.round),
+                np.array([[item.uid], [item.round], [1]]),
                 row,
-                np.ones(1, np.uint8),
                 row[..., None],
                 q,
                 ones,

@@ -18,7 +18,7 @@ from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.target import TargetModel
 from dspine_cluster.transport.messages import Proposals
 from dspine_cluster.types import SamplingParams
-from tests.drafts import DraftItem, column
+from tests.drafts import DraftItem
 from tests.verifier.harness import (
     MASK,
     LoopHarness,
@@ -96,10 +96,8 @@ class NoisyDrafter(ScriptedChannel):
         confidence = q[range(15), picks][None] if self._tells_drawn else q.max(-1)[None]
         self._inbox.append(
             Proposals(
-                column(item.uid),
-                column(item.round),
+                np.array([[item.uid], [item.round], [1]]),
                 tokens,
-                np.ones(1, np.uint8),
                 candidates,
                 q[None],
                 confidence,

@@ -10,7 +10,6 @@ from dspine_cluster.core.survival import CONFIDENCE_EDGES, cells_of
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.messages import Proposals
 from dspine_cluster.verifier.drafted import DraftedBlock, Drafts, lay_out, read_blocks, read_cells
-from tests.drafts import column
 
 PROPOSED = 7
 
@@ -19,10 +18,8 @@ def proposals(candidates: list[int], probs: list[float]) -> Proposals:
     """Two proposals for one request, with the same candidates each."""
     shape = (1, 2, len(candidates))
     return Proposals(
-        uids=column(1),
-        rounds=column(1),
+        numbers=np.array([[1], [1], [1]]),
         tokens=np.full((1, 2), PROPOSED, np.int32),
-        is_sampled=np.ones(1, np.uint8),
         candidates=np.broadcast_to(np.asarray(candidates, np.int32), shape),
         probs=np.broadcast_to(np.asarray(probs, np.float32), shape),
         confidence=np.ones((1, 2), np.float32),
@@ -57,10 +54,8 @@ def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
 def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
     tokens = np.array([[1, 2], [3, 4], [5, 6]], np.int32)
     message = Proposals(
-        uids=column(1, 2, 3),
-        rounds=column(1, 1, 1),
+        numbers=np.array([[1, 2, 3], [1, 1, 1], [0, 1, 1]]),
         tokens=tokens,
-        is_sampled=np.array([0, 1, 1], np.uint8),
         candidates=tokens[1:, :, None],
         probs=np.ones((2, 2, 1), np.float32),
         confidence=np.array([[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32),
@@ -77,7 +72,7 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
 def test_a_distribution_that_is_needed_and_was_not_told_is_missed() -> None:
     message = structs.replace(
         proposals([PROPOSED], [1.0]),
-        is_sampled=np.zeros(1, np.uint8),
+        numbers=np.array([[1], [1], [0]]),
         candidates=np.empty((0, 2, 1), np.int32),
         probs=np.empty((0, 2, 1), np.float32),
     )

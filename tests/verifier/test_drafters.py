@@ -312,8 +312,9 @@ def test_a_drafter_that_hides_its_distribution_is_dropped(target: TargetModel) -
         def _answer(self, item: DraftItem) -> None:
             row = np.zeros((1, 15), dtype=np.int32)
             ones = np.ones((1, 15), dtype=np.float32)
-            hidden = np.zeros(1, np.uint8), np.zeros((0, 15, 1), np.int32), np.zeros((0, 15, 1), np.float32)
-            self._inbox.append(Proposals(column(item.uid), column(item.round), row, *hidden, ones, 0.0))
+            hidden = np.zeros((0, 15, 1), np.int32), np.zeros((0, 15, 1), np.float32)
+            numbers = np.array([[item.uid], [item.round], [0]])
+            self._inbox.append(Proposals(numbers, row, *hidden, ones, 0.0))
 
     harness = LoopHarness(target, channel=Hiding(lambda item: None))
     harness.generate([make_request(PROMPTS[0], sampling=SamplingParams(temperature=1.0))])
