@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dspine_cluster.bench.stopwatch import Stopwatch
-from dspine_cluster.core.acceptance import count_matching
 from dspine_cluster.engine.blocks import BlockBatch, Verdicts
+from dspine_cluster.engine.choosing import match
 from dspine_cluster.models.config import FULL_ATTENTION, LINEAR_ATTENTION, GatedDeltaConfig, TargetConfig
 from dspine_cluster.models.draft_sampling import DraftSampling
 from dspine_cluster.models.drafter import DraftContext, Drafter, DraftOutput
@@ -102,12 +102,9 @@ class NullTarget(TargetModel):
 def look_up(blocks: BlockBatch) -> Verdicts:
     """The verdicts that `NullTarget`'s logits lead to, whoever chooses tokens from them."""
     tokens: list[int] = []
-    num_accepted: list[int] = []
-    for context, proposals in zip(blocks.contexts, blocks.proposals, strict=True):
-        chosen = _TOKENS[len(context) : len(context) + len(proposals) + 1]
-        num_accepted.append(count_matching(proposals, chosen))
-        tokens += chosen
-    return Verdicts(tuple(tokens), blocks.starts, num_accepted)
+    for context, num_rows in zip(blocks.contexts, blocks.num_rows, strict=True):
+        tokens += _TOKENS[len(context) : len(context) + num_rows]
+    return Verdicts(tuple(tokens), blocks.starts, match(blocks, tokens).num_accepted)
 
 
 class NullProjector(nn.Module):

@@ -28,7 +28,7 @@ def choose_greedy(logits: Tensor, blocks: BlockBatch) -> Choice:
 
     `logits` [num_rows, vocab_size] are those of the blocks, end to end.
     """
-    return _match(blocks, acceptance.argmax(logits))
+    return match(blocks, acceptance.argmax(logits).tolist())
 
 
 def choose_seeded(probs: Tensor, blocks: BlockBatch) -> Choice:
@@ -43,7 +43,8 @@ def choose_seeded(probs: Tensor, blocks: BlockBatch) -> Choice:
     ]
     seeds, output_indices = torch.tensor(places, device=probs.device).long().unbind(-1)
     groups = zip(*(torch.split(t, _WIDE_ROWS) for t in (probs, seeds, output_indices)), strict=True)
-    return _match(blocks, torch.cat([_argmax_with_noise(*group) for group in groups]))
+    chosen = torch.cat([_argmax_with_noise(*group) for group in groups])
+    return match(blocks, chosen.tolist())
 
 
 def choose_unseeded(probs: Tensor, blocks: BlockBatch, generator: torch.Generator) -> Choice:
@@ -86,9 +87,9 @@ def _argmax_with_noise(probs: Tensor, seeds: Tensor, output_indices: Tensor) -> 
     return scores.argmax(-1)
 
 
-def _match(blocks: BlockBatch, chosen: Tensor) -> Choice:
-    """What is committed where the target's token of every row, `chosen` [num_rows], is determined."""
-    tokens: list[int] = chosen.tolist()
+def match(blocks: BlockBatch, tokens: list[int]) -> Choice:
+    """What is committed where the target's token of every row, one of `tokens`, is determined: proposals up to the
+    first that differs."""
     proposals = blocks.tokens[1:]  # of each row, but for the last of a block
     num_accepted = []
     for start, num_rows in zip(blocks.starts, blocks.num_rows, strict=True):

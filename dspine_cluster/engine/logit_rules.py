@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dspine_cluster.core.acceptance import end_token_ids
+from dspine_cluster.core.end_of_request import end_token_ids
 from dspine_cluster.engine.grammar_state import GrammarState
 from dspine_cluster.types import SamplingParams, StopConditions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from dspine_cluster.core.acceptance import cut_at_end
 from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
+from dspine_cluster.core.end_of_request import cut_at_end
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.blocks import Verdicts
 from dspine_cluster.observability.metrics import VerifierMetrics

@@ -10,10 +10,10 @@ from math import inf
 import torch
 
 from dspine_cluster.config import DraftingConfig, EngineConfig
-from dspine_cluster.core.acceptance import end_token_ids
 from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
 from dspine_cluster.core.batch_planner import Budget, load_ahead, plan_batch
 from dspine_cluster.core.cluster_records import ReplicaLoad
+from dspine_cluster.core.end_of_request import end_token_ids
 from dspine_cluster.core.page_hash import PageKey, draft_root, verifier_root
 from dspine_cluster.core.session import Phase, Session
 from dspine_cluster.core.verifier_meter import VerifierMeter

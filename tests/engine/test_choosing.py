@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dspine_cluster.engine.blocks import Distributions
-from dspine_cluster.engine.choosing import choose_greedy, choose_seeded, choose_unseeded
+from dspine_cluster.engine.choosing import choose_greedy, choose_seeded, choose_unseeded, match
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.models.noise import gumbel
 from dspine_cluster.types import SamplingParams, StopConditions
-from tests.engine.block_cases import Block, Verdict, choose_each
+from tests.engine.block_cases import Block, Verdict, batch_of, choose_each
 
 VOCAB_SIZE = 5
 
@@ -35,6 +37,19 @@ def test_greedy_commits_up_to_the_first_mismatch_and_its_correction() -> None:
     assert choose_each(choose_greedy, logits, [Block(rules, [0], [1, 2, 3])]) == [Verdict((1, 2, 3, 4), 3)]
     assert choose_each(choose_greedy, logits, [Block(rules, [0], [1, 0, 3])]) == [Verdict((1, 2), 1)]
     assert choose_each(choose_greedy, logits[:1], [Block(rules, [0])]) == [Verdict((1,), 0)]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=8), max_size=4))
+def test_of_each_block_the_longest_prefix_that_matches_is_accepted(
+    pairs: list[list[tuple[int, int]]],
+) -> None:
+    rules = _rules()
+    blocks = batch_of([Block(rules, [0], [proposal for proposal, _ in own]) for own in pairs])
+    chosen = [[*(token for _, token in own), 9] for own in pairs]
+    num_accepted = match(blocks, [token for own in chosen for token in own]).num_accepted
+    for count, own in zip(num_accepted, pairs, strict=True):
+        assert all(proposal == token for proposal, token in own[:count])
+        assert count == len(own) or own[count][0] != own[count][1]
 
 
 def test_greedy_takes_the_lowest_id_of_equals() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dspine_cluster.core.acceptance import cut_at_end
+from dspine_cluster.core.end_of_request import cut_at_end
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import apply_rules, verify
 from dspine_cluster.types import FinishReason, SamplingParams, StopConditions

@@ -1,22 +1,10 @@
-"""Which proposals of a block become output, and where a request ends."""
+"""Where a request ends, be it inside a block."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from dspine_cluster.types import FinishReason, StopConditions
-
-
-def count_matching(proposals: Sequence[int], chosen: Sequence[int]) -> int:
-    """Accepted proposals when the target's choice is determined (temperature 0, or a seed).
-
-    `chosen[j]` is the target's token at the position of `proposals[j]`; it may have more entries. Returns
-    the length of the longest common prefix.
-    """
-    for num_accepted, (proposal, token) in enumerate(zip(proposals, chosen, strict=False)):
-        if proposal != token:
-            return num_accepted
-    return min(len(proposals), len(chosen))
 
 
 def end_token_ids(conditions: StopConditions, eos_token_ids: Collection[int]) -> frozenset[int]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspine_cluster.core.acceptance import count_matching, cut_at_end, end_token_ids
+from dspine_cluster.core.end_of_request import cut_at_end, end_token_ids
 from dspine_cluster.types import FinishReason, StopConditions
 
 EOS = 9
@@ -16,17 +16,6 @@ conditions_strategy = st.builds(
     stop_token_ids=st.sampled_from([(), (3,), (3, 7)]),
     ignore_eos=st.booleans(),
 )
-
-
-@given(tokens_lists, tokens_lists)
-def test_matching_is_the_longest_common_prefix(proposals: list[int], chosen: list[int]) -> None:
-    count = count_matching(proposals, chosen)
-    assert proposals[:count] == chosen[:count]
-    assert count == len(proposals) or count == len(chosen) or proposals[count] != chosen[count]
-
-
-def test_a_match_after_a_mismatch_does_not_count() -> None:
-    assert count_matching([1, 2, 3], [1, 0, 3, 4]) == 1
 
 
 def _cut_one_at_a_time(
