@@ -118,10 +118,11 @@ class Bench:
         *,
         draft_s: float,
         propose: Propose = lambda item: [0] * 15,
+        channel: type[SlowChannel] = SlowChannel,
     ) -> None:
         self.harness = LoopHarness(target, policy=policy, prefill_chunk_tokens=128)
         time_passes(monkeypatch, self.harness, lambda num_tokens: PASS_S)
-        self.channel = SlowChannel(propose, self.harness.clock, draft_s)
+        self.channel = channel(propose, self.harness.clock, draft_s)
         self.harness.loop.drafters.connect("slow", self.channel)
         self.harness.loop.drafters.plain_step_s = 10.0  # so that even the first drafts are waited for
 
@@ -263,8 +264,7 @@ class Staggered(SlowChannel):
 @pytest.fixture
 def staggered(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Of three requests one has its draft, and the others still wait."""
-    bench = Bench(target, monkeypatch, Scripted(range(3)), draft_s=0.05)
-    bench.channel.__class__ = Staggered
+    bench = Bench(target, monkeypatch, Scripted(range(3)), draft_s=0.05, channel=Staggered)
     for uid in range(3):
         bench.submit(uid)
     while bench.harness.loop.step() is None:
