@@ -143,8 +143,8 @@ def _forced(draft: Draft | None, block: LegalBlock) -> Draft | None:
 def draft_distributions(blocks: BlockBatch) -> tuple[Tensor, Tensor]:
     """q of every row of the blocks, end to end: candidates int64 and probs float32 `[num_rows, K]`. The last row of a
     block has none unless a rejection there is certain."""
-    width = max([1 if x is None or x.probs is None else x.probs.shape[1] for x in blocks.drafts])
-    shape = (sum(blocks.num_rows), width)
+    most = max([1 if x is None or x.probs is None else x.probs.shape[1] for x in blocks.drafts])
+    shape = (sum(blocks.num_rows), most)
     candidates, probs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     columns = zip(blocks.starts, blocks.num_rows, blocks.drafts, strict=True)
     for number, (start, count, draft) in enumerate(columns):

@@ -14,6 +14,7 @@ _MIN_PAGES = 64
 IntArray = npt.NDArray[np.int64]
 
 _COUNTING: IntArray = np.arange(1 << 14)
+"""Made once: for a few numbers `arange` takes longer than a slice."""
 
 
 class PageTable:

@@ -49,7 +49,7 @@ class Asks:
             link.unchanging = self._unchanging()
         numbers = link.unchanging.numbers.copy()
         anchors = [session.tokens[-1] for session in self.sessions]
-        numbers[1:5] = (rounds, anchors, self.positions, self.num_proposals)
+        numbers[1:5] = (rounds, anchors, self.positions, self.num_proposals)  # rows as in `Draft`
         numbers[5] += numbers[3]
         return Draft(numbers, link.unchanging.temperatures)
 
