@@ -193,12 +193,9 @@ class Busy(Said, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False):
     """int64 [R], not negative."""
 
     def check(self) -> None:
-        _check_rounds(self.uids, self.rounds)
-
-
-def _check_rounds(uids: Int64Array, rounds: Int64Array) -> None:
-    check(uids.dtype == rounds.dtype == np.int64, "uids and rounds must be int64")
-    check(uids.ndim == 1 and len(uids) <= MAX_REQUESTS, f"uids must be [R], of {MAX_REQUESTS} at most")
-    check(rounds.shape == uids.shape, "rounds must be as many as uids")
-    is_right = are_at_most(uids, MAX_UID) and are_at_most(rounds, MAX_POSITION)
-    check(is_right, "uids and rounds must not be negative, and rounds below 2**40")
+        uids, rounds = self.uids, self.rounds
+        check(uids.dtype == rounds.dtype == np.int64, "uids and rounds must be int64")
+        check(uids.ndim == 1 and len(uids) <= MAX_REQUESTS, f"uids must be [R], of {MAX_REQUESTS} at most")
+        check(rounds.shape == uids.shape, "rounds must be as many as uids")
+        is_right = are_at_most(uids, MAX_UID) and are_at_most(rounds, MAX_POSITION)
+        check(is_right, "uids and rounds must not be negative, and rounds below 2**40")
