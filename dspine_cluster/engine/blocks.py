@@ -141,9 +141,10 @@ def _forced(draft: Draft | None, block: LegalBlock) -> Draft | None:
 
 
 def draft_distributions(blocks: BlockBatch) -> tuple[Tensor, Tensor]:
-    """q of every row of the blocks, end to end: candidates int64 and probs float32 `[num_rows, K]`. The last row of a
-    block has none unless a rejection there is certain."""
-    most = max([1 if x is None or x.probs is None else x.probs.shape[1] for x in blocks.drafts])
+    """q of every row of the blocks, end to end: candidates int64 and probs float32 `[num_rows, K]`, K > 0. The last
+    row of a block has none unless a rejection there is certain."""
+    # A draft without proposals may have no candidates either.
+    most = max([1, *[x.probs.shape[1] for x in blocks.drafts if x is not None and x.probs is not None]])
     shape = (sum(blocks.num_rows), most)
     candidates, probs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     columns = zip(blocks.starts, blocks.num_rows, blocks.drafts, strict=True)

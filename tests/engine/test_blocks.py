@@ -49,3 +49,9 @@ def test_the_last_row_has_the_distribution_of_a_proposal_that_was_cut_off() -> N
 def test_proposals_without_a_distribution_are_certain() -> None:
     distributions = draft_distributions(batch_of([Block(_rules(0), [0], [4, 2])]))
     assert [rows.tolist() for rows in distributions] == [[[4], [2], [0]], [[1.0], [1.0], [0.0]]]
+
+
+def test_rows_are_wide_enough_for_a_candidate_where_drafts_have_none() -> None:
+    nothing = Distributions(torch.zeros(0, 0, dtype=torch.int32), torch.zeros(0, 0))
+    distributions = draft_distributions(batch_of([Block(_rules(0), [0], (), nothing)]))
+    assert [rows.tolist() for rows in distributions] == [[[0]], [[0.0]]]
