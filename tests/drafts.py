@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
-from dspine_cluster.transport.messages import Busy, Draft, Int64Array
+from dspine_cluster.transport.messages import Busy, Draft
 
 
 class DraftItem(msgspec.Struct, frozen=True):
@@ -52,10 +51,6 @@ def items_of(draft: Draft) -> list[DraftItem]:
             *draft.numbers.tolist(), draft.temperatures.tolist(), strict=True
         )
     ]
-
-
-def column(*values: int) -> Int64Array:
-    return np.array(values, np.int64)
 
 
 def busy_rounds(busy: Busy) -> list[tuple[int, int]]:

@@ -280,7 +280,7 @@ class DrafterLoop:
 
     def _refuse(self, client: Client, uids: Int64Array, rounds: Int64Array) -> None:
         self.counters.num_busy += len(uids)
-        client.send(Busy(uids, rounds))
+        client.send(Busy(np.array((uids, rounds))))
 
     def _forget(self, client: Client, uid: int, more_page_keys: Sequence[PageKey] = ()) -> None:
         row = client.close(uid)

@@ -62,11 +62,6 @@ def check_columns(numbers: Int64Array, bounds: Bounds, name: str) -> None:
         raise ValueError(f"{bounds.names[row]} must lie in [{least}, {largest}]")
 
 
-def are_at_most(numbers: Int64Array, most: int) -> bool:
-    """Whether all of them are in [0, most]."""
-    return not numbers.size or bool(numbers.view(np.uint64).max() <= most)
-
-
 def are_probabilities(values: Float32Array) -> bool:
     """Whether all of them are in [0, 1], with a little room above for rounding."""
     # The bits of floats that are not negative are in the order of the floats, before those of all others.

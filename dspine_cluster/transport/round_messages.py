@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from dspine_cluster.transport.columns import (
     MAX_POSITION,
-    MAX_REQUESTS,
     MAX_UID,
     Bounds,
     Float32Array,
@@ -21,7 +20,6 @@ from dspine_cluster.transport.columns import (
     Int32Array,
     Int64Array,
     Said,
-    are_at_most,
     are_probabilities,
     check,
     check_columns,
@@ -41,14 +39,34 @@ _DRAFT_BOUNDS = Bounds.of(
 """Of the rows of `Draft.numbers`, in order."""
 _PROPOSALS_BOUNDS = Bounds.of(uids=(0, MAX_UID), rounds=(0, MAX_POSITION), is_sampled=(0, 1))
 """Of the rows of `Proposals.numbers`, in order."""
+_BUSY_BOUNDS = Bounds.of(uids=(0, MAX_UID), rounds=(0, MAX_POSITION))
+"""Of the rows of `Busy.numbers`, in order."""
 NUM_DRAFT_COLUMNS = len(_DRAFT_BOUNDS.names)
 
 
-class Draft(Said, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False):
-    """Draft a block for each of R requests, all of one round of the sender's batch."""
+class _Round(Said, frozen=True, forbid_unknown_fields=True):
+    """What is said of each of R requests in numbers: a row of `numbers` for each thing."""
 
     numbers: Int64Array
-    """int64 [8, R]: the rows are what the properties give, in their order."""
+    """int64 [num_rows, R]: the rows are what the properties give, in their order."""
+
+    @property
+    def uids(self) -> Int64Array:
+        return self._row(0)
+
+    @property
+    def rounds(self) -> Int64Array:
+        """Number of each round; `Proposals` repeats that of `Draft`."""
+        return self._row(1)
+
+    def _row(self, number: int) -> Int64Array:
+        row: Int64Array = self.numbers[number]
+        return row
+
+
+class Draft(_Round, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False):
+    """Draft a block for each of R requests, all of one round of the sender's batch."""
+
     temperatures: Float64Array
     """float64 [R]: 0 is greedy."""
 
@@ -86,15 +104,6 @@ class Draft(Said, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False
         return Draft(self.numbers[:, requests], self.temperatures[requests])
 
     @property
-    def uids(self) -> Int64Array:
-        return self._row(0)
-
-    @property
-    def rounds(self) -> Int64Array:
-        """Number of each round; `Proposals` repeats it."""
-        return self._row(1)
-
-    @property
     def anchors(self) -> Int64Array:
         """Token ids."""
         return self._row(2)
@@ -123,17 +132,11 @@ class Draft(Said, frozen=True, forbid_unknown_fields=True, tag="draft", eq=False
     def seeds(self) -> Int64Array:
         return self._row(7)
 
-    def _row(self, number: int) -> Int64Array:
-        row: Int64Array = self.numbers[number]
-        return row
 
-
-class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", eq=False):
+class Proposals(_Round, frozen=True, forbid_unknown_fields=True, tag="proposals", eq=False):
     """Drafted blocks of R requests: P proposals each. For the S of them that sample without a seed there are the K
     numbers that each proposal was drawn from; the others do not need them."""
 
-    numbers: Int64Array
-    """int64 [3, R]: the rows are what the properties give, in their order."""
     tokens: Int32Array
     """int32 [R, P]."""
     candidates: Int32Array
@@ -165,37 +168,13 @@ class Proposals(Said, frozen=True, forbid_unknown_fields=True, tag="proposals", 
         check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
 
     @property
-    def uids(self) -> Int64Array:
-        """Not negative."""
-        return self._row(0)
-
-    @property
-    def rounds(self) -> Int64Array:
-        """Of each request the number that `Draft` asked with."""
-        return self._row(1)
-
-    @property
     def is_sampled(self) -> Int64Array:
         """1 where distributions are told, else 0."""
         return self._row(2)
 
-    def _row(self, number: int) -> Int64Array:
-        row: Int64Array = self.numbers[number]
-        return row
 
-
-class Busy(Said, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False):
+class Busy(_Round, frozen=True, forbid_unknown_fields=True, tag="busy", eq=False):
     """The drafter is overloaded: no draft for these R requests in these rounds."""
 
-    uids: Int64Array
-    """int64 [R], not negative."""
-    rounds: Int64Array
-    """int64 [R], not negative."""
-
     def check(self) -> None:
-        uids, rounds = self.uids, self.rounds
-        check(uids.dtype == rounds.dtype == np.int64, "uids and rounds must be int64")
-        check(uids.ndim == 1 and len(uids) <= MAX_REQUESTS, f"uids must be [R], of {MAX_REQUESTS} at most")
-        check(rounds.shape == uids.shape, "rounds must be as many as uids")
-        is_right = are_at_most(uids, MAX_UID) and are_at_most(rounds, MAX_POSITION)
-        check(is_right, "uids and rounds must not be negative, and rounds below 2**40")
+        check_columns(self.numbers, _BUSY_BOUNDS, "numbers")

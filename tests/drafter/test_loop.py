@@ -38,7 +38,7 @@ from tests.drafter.harness import (
     features_of,
     item_of,
 )
-from tests.drafts import busy_rounds, column, draft_of
+from tests.drafts import busy_rounds, draft_of
 from tests.models.drafter_cases import SLIDING, Block, random_drafter, small_config
 
 
@@ -452,7 +452,7 @@ ROWS = np.zeros((2, 4 * 24), np.uint8)
         [draft_of([item_of(LoopBench().block(0), 3)])],
         [Open(1), draft_of([item_of(LoopBench().block(0), 1, anchor=80)])],
         [Need(1, 0, 1)],
-        [Busy(column(1), column(1))],
+        [Busy(np.array([[1], [1]]))],
     ],
 )
 def test_a_verifier_that_breaks_the_protocol_loses_its_channel_and_nobody_else_does(

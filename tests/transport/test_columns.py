@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dspine_cluster.transport.columns import Bounds, are_at_most, are_probabilities, check_columns
+from dspine_cluster.transport.columns import Bounds, are_probabilities, check_columns
 
 LEAST, LARGEST = -(2**63), 2**63 - 1
 EDGES = [LEAST, LEAST + 1, -1, 0, 1, 2**40 - 1, 2**40, LARGEST - 1, LARGEST]
@@ -34,13 +34,6 @@ def test_numbers_are_refused_by_the_name_of_the_first_row_that_leaves_its_bounds
             check_columns(values, bounds, "values")
     else:
         check_columns(values, bounds, "values")
-
-
-@given(npst.arrays(np.int64, st.integers(0, 3), elements=numbers), st.integers(0, LARGEST))
-def test_numbers_that_are_negative_or_too_large_are_told(
-    values: np.ndarray[tuple[int], np.dtype[np.int64]], most: int
-) -> None:
-    assert are_at_most(values, most) == all(0 <= value <= most for value in values.tolist())
 
 
 @given(

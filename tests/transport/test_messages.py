@@ -220,8 +220,8 @@ def test_an_empty_range_cannot_be_needed() -> None:
 
 
 def test_busy_names_a_round_for_each_request() -> None:
-    with pytest.raises(ValueError, match="rounds"):
-        Busy(np.array([1, 2]), np.array([3])).check()
+    with pytest.raises(ValueError, match="numbers"):
+        Busy(np.array([[1, 2]])).check()
 
 
 def test_page_keys_travel_joined() -> None:

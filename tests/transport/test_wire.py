@@ -58,8 +58,8 @@ def drafts(draw: st.DrawFn) -> Draft:
 
 @st.composite
 def busy(draw: st.DrawFn) -> Busy:
-    R = draw(st.integers(0, 3))
-    return Busy(draw(columns_of(uids, R)), draw(columns_of(positions, R)))
+    R = draw(st.integers(1, 3))
+    return Busy(np.array([draw(columns_of(values, R)) for values in (uids, positions)]))
 
 
 @st.composite
@@ -211,7 +211,7 @@ def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_er
 
 
 def test_what_was_decoded_lies_in_the_bytes_that_came() -> None:
-    (decoded,) = feed(small_decoder(), as_bytes(Busy(np.array([1, 2]), np.array([3, 4]))))
+    (decoded,) = feed(small_decoder(), as_bytes(Busy(np.array([[1, 2], [3, 4]]))))
     assert isinstance(decoded, Busy)
     assert decoded.uids.base is not None
     assert np.shares_memory(decoded.uids.base, decoded.rounds.base)

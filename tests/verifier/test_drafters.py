@@ -20,7 +20,7 @@ from dspine_cluster.transport.messages import (
 )
 from dspine_cluster.types import SamplingParams
 from dspine_cluster.verifier.attachments import Fallback
-from tests.drafts import DraftItem, column
+from tests.drafts import DraftItem
 from tests.verifier.harness import (
     VOCAB_SIZE,
     LoopHarness,
@@ -163,7 +163,7 @@ def test_a_busy_drafter_costs_one_plain_round(target: TargetModel, expected: lis
         def _answer(self, item: DraftItem) -> None:
             if self.refused < 3:
                 self.refused += 1
-                self._inbox.append(Busy(column(item.uid), column(item.round)))
+                self._inbox.append(Busy(np.array([[item.uid], [item.round]])))
             else:
                 super()._answer(item)
 
