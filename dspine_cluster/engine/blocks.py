@@ -17,7 +17,7 @@ from dspine_cluster.engine.grammar_state import LegalBlock
 from dspine_cluster.engine.logit_rules import LogitRules
 
 
-class Draft(Protocol):
+class DrawnFrom(Protocol):
     """What the proposals of a block were sampled from: the distribution q of each position, without which they are
     taken as certain, q(x) = 1."""
 
@@ -31,7 +31,7 @@ class Draft(Protocol):
 
 
 class Distributions(NamedTuple):
-    """A `Draft` of its own."""
+    """A `DrawnFrom` of its own."""
 
     candidates: Tensor
     probs: Tensor
@@ -52,7 +52,7 @@ class BlockBatch:
     must not depend on what the proposals are, or the output leaves the target's distribution."""
     tokens: list[int] = field(default_factory=list)
     """The anchor of each and its proposals, end to end."""
-    drafts: list[Draft | None] = field(default_factory=list)
+    drafts: list[DrawnFrom | None] = field(default_factory=list)
     cut: set[int] = field(default_factory=set)
     """The blocks whose next proposal was to be verified, too, but their grammars forbid it: it counts as rejected, and
     q has a row of it."""
@@ -62,7 +62,7 @@ class BlockBatch:
         rules: LogitRules,
         context: Sequence[int],
         proposals: Sequence[int] = (),
-        draft: Draft | None = None,
+        draft: DrawnFrom | None = None,
         *,
         is_cut: bool = False,
     ) -> None:
@@ -130,7 +130,7 @@ class BlockBatch:
         return batch
 
 
-def _forced(draft: Draft | None, block: LegalBlock) -> Draft | None:
+def _forced(draft: DrawnFrom | None, block: LegalBlock) -> DrawnFrom | None:
     """`draft` with certain proposals where the grammar leaves no other."""
     if draft is None or draft.candidates is None or draft.probs is None or not block.forced:
         return draft

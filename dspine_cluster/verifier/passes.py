@@ -12,7 +12,7 @@ import torch
 from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
 from dspine_cluster.core.session import Session
 from dspine_cluster.engine.batch import PackedRows
-from dspine_cluster.engine.blocks import BlockBatch, Draft, Verdicts
+from dspine_cluster.engine.blocks import BlockBatch, DrawnFrom, Verdicts
 from dspine_cluster.engine.engine import Engine
 from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.engine.sampling import verify
@@ -75,7 +75,7 @@ class PassRunner:
     def _blocks(self, plans: BlockPlans, drafted: Sequence[DraftedBlock | None]) -> BlockBatch:
         by_uid = self._streams.by_uid
         contexts: list[Sequence[int]] = [session.tokens for session in plans.sessions]
-        drafts: list[Draft | None] = [*drafted]
+        drafts: list[DrawnFrom | None] = [*drafted]
         tokens = lay_out([context[-1] for context in contexts], drafted, plans.verify_lengths).tolist()
         rules = [by_uid[uid].rules for uid in plans.uids]
         blocks = BlockBatch(rules, contexts, [length + 1 for length in plans.verify_lengths], tokens, drafts)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from functools import partial
+
 import torch
+from torch import Tensor
 
 from dspine_cluster.bench.null_models import DRAFTER_CONFIG, VOCAB_SIZE, NullDrafter, NullTarget, look_up
 from dspine_cluster.bench.stopwatch import Stopwatch
@@ -32,6 +35,10 @@ def test_proposals_are_the_target_s_own_tokens_up_to_a_wrong_one_and_more_than_a
     assert (draft.probs[..., 0] == 1.0).all()
 
 
+def rows_of(logits: Tensor, start: int, end: int) -> Tensor:
+    return logits[start:end]
+
+
 def test_looked_up_verdicts_are_those_that_are_chosen_from_the_target_s_logits() -> None:
     target, random = NullTarget(Stopwatch()), torch.Generator()
     for temperature in (0.0, 1.0):
@@ -47,13 +54,13 @@ def test_looked_up_verdicts_are_those_that_are_chosen_from_the_target_s_logits()
         )
         for start in range(8, 200, 7):
             positions = torch.arange(start - 1, start + 4)
-            hidden = target(positions, positions, None).hidden.clone()
-            right = target.logits(hidden).argmax(-1).tolist()
+            logits = target.logits(target(positions, positions, None).hidden)
+            right = logits.argmax(-1).tolist()
             for num_right in range(5):
                 wrong = [token + 1 for token in right[num_right:-1]]
                 blocks = BlockBatch()
                 blocks.append(rules, [5] * start, [*right[:num_right], *wrong])
-                chosen = verify(lambda low, high: target.logits(hidden[low:high]), blocks, random)  # noqa: B023
+                chosen = verify(partial(rows_of, logits), blocks, random)
                 found = look_up(blocks)
                 assert chosen.num_accepted == found.num_accepted
                 assert chosen.committed(0) == found.committed(0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dspine_cluster.engine.blocks import BlockBatch, Draft, Verdicts
+from dspine_cluster.engine.blocks import BlockBatch, DrawnFrom, Verdicts
 from dspine_cluster.engine.choosing import Choice
 from dspine_cluster.engine.logit_rules import LogitRules
 from dspine_cluster.engine.sampling import MAX_ROWS, verify
@@ -21,7 +21,7 @@ class Block:
     rules: LogitRules
     token_ids: Sequence[int]
     proposals: Sequence[int] = ()
-    draft: Draft | None = None
+    draft: DrawnFrom | None = None
     is_cut: bool = False
 
     @property
