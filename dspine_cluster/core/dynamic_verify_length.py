@@ -155,11 +155,12 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         num_verified = sum(outcomes.num_verified)
         num_tokens = load.num_prefill_tokens + len(outcomes) + num_verified
         self._had_features = self._features.is_on or self._survival.num_drafted > 0
+        predicted_s = 0.0
         if self.pass_cost.is_known:
-            curve = self._curve_of(len(outcomes), load, self._had_features)
-            self._figures.predicted_pass_s += curve.seconds(num_tokens)
+            predicted_s = self._curve_of(len(outcomes), load, self._had_features).seconds(num_tokens)
+            self._figures.predicted_pass_s += predicted_s
             self._figures.pass_s += taken_s
-        self._note_realised(len(outcomes), load)
+        self._note_realised(len(outcomes), load, predicted_s)
         self.pass_cost.note(
             num_requests=len(outcomes),
             num_tokens=num_tokens,
@@ -178,12 +179,14 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
-        self.draft_or_plain.note(self._survival.acceptances(outcomes, self._exploration.uid))
-        if self._exploration.uid is not None and self._exploration.uid in outcomes.uids:
-            self._end_exploration(outcomes, num_tokens)
-        for uid, survivals in self._survival.curves(self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS):
-            self.draft_or_plain.note_curve(uid, survivals)
-        self._survival.learn()
+            self.draft_or_plain.note(self._survival.acceptances(outcomes, self._exploration.uid))
+            if self._exploration.uid is not None and self._exploration.uid in outcomes.uids:
+                self._end_exploration(outcomes, num_tokens)
+            for uid, survivals in self._survival.curves(
+                self._num_passes * _CURVES_PER_PASS, _CURVES_PER_PASS
+            ):
+                self.draft_or_plain.note_curve(uid, survivals)
+            self._survival.learn()
         self.draft_or_plain.end_pass()
 
     def forget(self, uid: int) -> None:
@@ -206,18 +209,20 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             "halves_take_turns": float(self.halves.is_on),
         }
 
-    def _note_realised(self, num_requests: int, load: PassLoad) -> None:
+    def _note_realised(self, num_requests: int, load: PassLoad, predicted_s: float) -> None:
         """Compare rounds with what was expected: they end with their drafts' pass, or where there are none. Of prompts
-        in between only counts what they took beyond their part in a pass of all requests."""
+        in between only counts what they took beyond their part in a pass of all requests. `predicted_s` is what the
+        present pass was predicted to take, prompts included; 0 if costs are not known."""
         expected = self._expected
         elapsed_s = self._elapsed_s if self._num_passes >= _FIRST_PASSES else None
         if elapsed_s is not None and expected is None and load.num_prefill_tokens:
             elapsed_s -= self.pass_cost.prefill_s(
                 self.draft_or_plain.num_requests, load.num_prefill_tokens, self._had_features
             )
-        if expected is None and num_requests and self._is_plain and self.pass_cost.is_known:
-            curve = self._curve(num_requests, self._had_features)
-            expected = ExpectedRound(num_requests, 0.0, curve.seconds(num_requests))
+        if expected is None and num_requests and self._is_plain and predicted_s:
+            if load.num_prefill_tokens:
+                predicted_s = self._curve(num_requests, self._had_features).seconds(num_requests)
+            expected = ExpectedRound(num_requests, 0.0, predicted_s)
         tokens = num_requests if expected is None else expected.pass_tokens
         self.draft_or_plain.realised.note_pass(tokens, elapsed_s)
         if expected is not None:

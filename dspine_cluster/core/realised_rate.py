@@ -55,6 +55,8 @@ class _Sums:
     elapsed_s: float = 0.0
     worth_s: float = 0.0
     """In which time the same tokens were predicted to come."""
+    faded_until: int = 0
+    """The round, of any kind, up to which others have faded it."""
 
     def fade(self, factor: float) -> None:
         self.num_rounds *= factor
@@ -71,7 +73,8 @@ class RealisedRate:
 
     def __init__(self) -> None:
         self._sums = defaultdict[tuple[RoundKind, int], _Sums](_Sums)
-        """By kind and scale of the number of requests."""
+        """By kind and scale of the number of requests; see `_faded`."""
+        self._round = 0
         self._num_tokens = 0.0  # of the round that goes on
         self._elapsed_s = 0.0
         self._is_spoilt = False
@@ -86,10 +89,10 @@ class RealisedRate:
     def end_round(self, kind: RoundKind, num_requests: int, expected: ExpectedRound) -> None:
         """The round has ended with the pass that was noted last, while that many requests ran."""
         if not self._is_spoilt:
-            for sums in self._sums.values():
-                sums.fade(_OTHER_FADE)
-            sums = self._sums[kind, _scale(num_requests)]
-            sums.fade(_FADE / _OTHER_FADE)
+            sums = self._faded(self._sums[kind, _scale(num_requests)])
+            self._round += 1
+            sums.fade(_FADE)
+            sums.faded_until = self._round
             sums.num_rounds += 1.0
             worth_s = expected.seconds * self._num_tokens / (expected.pass_tokens + expected.gap_tokens)
             sums.elapsed_s += min(max(self._elapsed_s, worth_s / _MAX_RATIO), worth_s * _MAX_RATIO)
@@ -100,7 +103,7 @@ class RealisedRate:
     def ratio(self, kind: RoundKind, num_requests: int) -> float:
         """The rate that came true over the one that was predicted, for rounds of a kind while so many requests run. Few
         rounds of these say as much as those of all numbers, and few of a kind as those of all kinds."""
-        total = _total(self._sums.values())
+        total = _total(map(self._faded, self._sums.values()))
         return self._shrunk(kind, num_requests, total.worth_s / total.elapsed_s if total.elapsed_s else 1.0)
 
     def hope(self, kind: RoundKind, num_requests: int) -> float:
@@ -109,12 +112,19 @@ class RealisedRate:
 
     def _shrunk(self, kind: RoundKind, num_requests: int, prior: float) -> float:
         own_key = kind, _scale(num_requests)
-        others = _total(sums for key, sums in self._sums.items() if key[0] is kind and key != own_key)
-        for sums in (others, self._sums.get(own_key, _Sums())):
+        faded = {key: self._faded(sums) for key, sums in self._sums.items() if key[0] is kind}
+        own = faded.pop(own_key, _Sums())
+        for sums in (_total(faded.values()), own):
             if sums.num_rounds:
                 weight = sums.num_rounds / (sums.num_rounds + _PRIOR_ROUNDS)
                 prior += weight * (sums.worth_s / sums.elapsed_s - prior)
         return prior
+
+    def _faded(self, sums: _Sums) -> _Sums:
+        """Sums, with what the rounds of other kinds since then took of them."""
+        sums.fade(_OTHER_FADE ** (self._round - sums.faded_until))
+        sums.faded_until = self._round
+        return sums
 
 
 def _scale(num_requests: int) -> int:
