@@ -188,13 +188,14 @@ class VerifierBench:
             self._waiter.clear()
             with rounds:
                 wait_s = self.loop.step()
-            if wait_s is not None:
-                self._waiter.wait(min(wait_s, _TIMEOUT_S))
-                continue
-            self._make_texts()
-            num_passes += 1
-            num_rounds_run = metrics.rounds_total - num_before
-            rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
+                rest_s = self.loop.rest_s() if wait_s is None else wait_s
+            if wait_s is None:
+                self._make_texts()
+                num_passes += 1
+                num_rounds_run = metrics.rounds_total - num_before
+                rounds.end(counts=num_rounds_run == self._num_requests and fallbacks.total() == plain_before)
+            if rest_s > 0.0:
+                self._waiter.wait(min(rest_s, _TIMEOUT_S))
 
 
 class _TimedWaiter(Waiter):

@@ -194,6 +194,15 @@ class VerifierLoop:
             self.metrics.note_phase(RoundPhase.COMMIT, self._clock() - committing_from_s)
         return None
 
+    def rest_s(self) -> float:
+        """After a pass: the seconds for which no step can find anything to run unless something arrives or is
+        submitted; 0 where only a step can tell."""
+        num_running = len(self.streams.running)
+        rest_s = 0.0 if len(self.streams.waiting) else self._pacing.rest_s(num_running)
+        if rest_s > 0.0:
+            self.meter.advance(self._clock(), num_running)
+        return rest_s
+
     def _plan(self) -> BatchPlan:
         streams, most = self.streams, self._config.max_batch_tokens
         num_running = len(streams.running)

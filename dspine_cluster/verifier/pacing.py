@@ -92,6 +92,14 @@ class Pacing:
         late_at_s = self._drafters.outstanding().values() if self._idle is None else (self._idle.until_s,)
         return max(0.0, min(late_at_s, default=inf) - self._clock())
 
+    def rest_s(self, num_running: int) -> float:
+        """Asked after `ask`: seconds for which no round may run unless something arrives; 0 where only `ready` can
+        tell."""
+        idle = self._idle
+        if idle is None or idle.num_decoding != num_running:
+            return 0.0
+        return max(0.0, idle.until_s - self._clock())
+
     def ready(self, decoding: Sequence[Session]) -> list[Session]:
         """Decoding sessions whose round may run now."""
         late_at_s = self._drafters.outstanding()

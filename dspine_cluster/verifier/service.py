@@ -219,7 +219,9 @@ class VerifierService:
                 self._last_step_at_s = time.monotonic()
                 self._load_report.update(self._loop.load(), self._taken_in)
                 self._taken_in.clear()
-                if wait_s is not None:
+                if wait_s is None:
+                    wait_s = self._loop.rest_s()
+                if wait_s > 0.0:
                     self._waiter.wait(min(wait_s, _IDLE_S))
         except BaseException as error:
             self._failure = error

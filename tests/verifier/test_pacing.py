@@ -250,6 +250,45 @@ def test_a_loop_that_wakes_for_nothing_does_not_look_at_every_request(
     assert not loop.drafters.fallbacks[Fallback.LATE]
 
 
+@pytest.mark.parametrize(
+    ("drafted", "has_halves", "expected"),
+    [
+        pytest.param(4, False, 6, id="all_wait_for_the_same_drafts"),
+        pytest.param(2, False, 2, id="some_wait_for_nothing_until_they_end"),
+        pytest.param(4, True, 1, id="halves_wait_for_different_drafts_but_the_first"),
+    ],
+)
+def test_a_pass_that_tells_how_long_to_rest_saves_the_step_that_would_find_that(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch, drafted: int, has_halves: bool, expected: int
+) -> None:
+    policy = Scripted(range(drafted))
+    policy.has_halves = has_halves
+    bench = Bench(target, monkeypatch, policy, draft_s=0.05)
+    loop = bench.harness.loop
+    for uid in range(4):
+        bench.submit(uid, max_tokens=8)
+    num_rests = 0
+    while len(loop.streams):
+        num_passes = len(policy.passes)
+        bench.step()
+        rest_s = loop.rest_s() if len(policy.passes) > num_passes else 0.0
+        if rest_s:
+            assert loop.step() == rest_s
+            num_rests += 1
+    assert num_rests == expected
+
+
+def test_a_loop_does_not_rest_while_a_request_waits(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(target, monkeypatch, Scripted(range(2)), draft_s=0.05)
+    bench.submit(0)
+    assert bench.harness.loop.step() is None
+    assert bench.harness.loop.rest_s() > 0.0
+    bench.submit(1)
+    assert bench.harness.loop.rest_s() == 0.0
+
+
 class Staggered(SlowChannel):
     """One draft of every round comes early."""
 
