@@ -9,33 +9,31 @@ import numpy as np
 
 from dspine_cluster.transport.messages import Draft
 from dspine_cluster.verifier.attachments import Attachment, Link, Unchanging
+from dspine_cluster.verifier.wanted import Wanted
 
 
 class Asks:
     """Requests that are attached to one drafter and to be drafted for: in columns, a row for each."""
 
-    __slots__ = ("attachments", "link", "num_proposals", "positions", "sessions", "uids")
+    __slots__ = ("attachments", "link", "positions", "uids", "wanted")
 
-    def __init__(self, link: Link, attachments: Sequence[Attachment], num_proposals: Sequence[int]) -> None:
+    def __init__(self, link: Link, attachments: Sequence[Attachment], wanted: Wanted) -> None:
         self.link = link
         self.attachments = attachments
-        self.num_proposals = num_proposals
-        self.sessions = [attachment.session for attachment in attachments]
-        self.uids = [session.uid for session in self.sessions]
-        self.positions = [len(session.tokens) - 1 for session in self.sessions]
+        self.wanted = wanted
+        self.uids = wanted.uids
+        self.positions = [len(session.tokens) - 1 for session in wanted.sessions]
         """Of the anchors: features of all positions before them exist."""
 
     def part(self, are_chosen: Iterable[bool]) -> Asks:
         """Some of the rows."""
         chosen = list(are_chosen)
-        return Asks(
-            self.link, list(compress(self.attachments, chosen)), list(compress(self.num_proposals, chosen))
-        )
+        return Asks(self.link, list(compress(self.attachments, chosen)), self.wanted.part(chosen))
 
     def draft(self, now_s: float) -> Draft:
         """Ask now for the drafts of present rounds."""
-        uids, link = self.uids, self.link
-        rounds = [session.round for session in self.sessions]
+        uids, link, sessions = self.uids, self.link, self.wanted.sessions
+        rounds = [session.round for session in sessions]
         awaited = link.awaited
         if awaited:
             for uid in uids:
@@ -48,8 +46,8 @@ class Asks:
         if uids != link.unchanging.uids:
             link.unchanging = self._unchanging()
         numbers = link.unchanging.numbers.copy()
-        anchors = [session.tokens[-1] for session in self.sessions]
-        numbers[1:5] = (rounds, anchors, self.positions, self.num_proposals)  # rows as in `Draft`
+        anchors = [session.tokens[-1] for session in sessions]
+        numbers[1:5] = (rounds, anchors, self.positions, self.wanted.num_proposals)  # rows as in `Draft`
         numbers[5] += numbers[3]
         return Draft(numbers, link.unchanging.temperatures)
 
@@ -61,6 +59,7 @@ class Asks:
         seeds = [attachment.seed for attachment in own]
         return Unchanging(
             self.uids,
+            self.attachments,
             np.array((self.uids, none, none, none, none, before_output, has_seed, seeds), np.int64),
             np.array([attachment.temperature for attachment in own], np.float64),
         )

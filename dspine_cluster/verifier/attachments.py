@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -42,15 +43,17 @@ class Fallback(StrEnum):
 
 
 class Unchanging(NamedTuple):
-    """What asks say of the same requests in every round. A uid never names another request."""
+    """What asks say of the same requests in every round, and where these are attached. A uid never names another
+    request."""
 
     uids: list[int]
+    attachments: Sequence[Attachment]
     numbers: Int64Array
     """As in `Draft`, but 0 where a number changes, and less the position where it follows from that."""
     temperatures: Float64Array
 
 
-_OF_NOBODY = Unchanging([], np.zeros((NUM_DRAFT_COLUMNS, 0), np.int64), np.zeros(0))
+OF_NOBODY = Unchanging([], [], np.zeros((NUM_DRAFT_COLUMNS, 0), np.int64), np.zeros(0))
 
 
 @dataclass(slots=True, eq=False)
@@ -66,8 +69,8 @@ class Link:
     """By uid."""
     awaited: dict[int, Attachment] = field(default_factory=dict)
     """Those whose last draft was asked for and has neither come nor been refused, by uid."""
-    unchanging: Unchanging = _OF_NOBODY
-    """Of those that were asked for last."""
+    unchanging: Unchanging = OF_NOBODY
+    """Of those that were asked for last, if all of them are attached still."""
 
     @property
     def spare_bytes(self) -> int:

@@ -15,6 +15,7 @@ from dspine_cluster.verifier.committed import Committed
 from dspine_cluster.verifier.detokenizer import Detokenizer
 from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.streams import Stream, Streams
+from dspine_cluster.verifier.wanted import Wanted
 
 
 @dataclass(slots=True)
@@ -22,11 +23,8 @@ class Commits:
     """What a pass has come to."""
 
     outputs: list[Committed] = field(default_factory=list)
-    rounds: list[tuple[Session, int]] = field(default_factory=list)
-    """Sessions that had their round and go on, each with the proposals that can still become output beside a bonus
-    token."""
-    joined: list[tuple[Session, int]] = field(default_factory=list)
-    """As `rounds`, of those whose prefill was completed."""
+    wanted: Wanted = field(default_factory=Wanted)
+    """Of sessions that go on: those that had their round, then those whose prefill was completed."""
 
 
 class Committing:
@@ -88,12 +86,12 @@ class Committing:
             accepted[row] = min(accepted[row], len(tokens[row]))
         counts = list(map(Session.commit_round, sessions, tokens, proposed, verified, accepted))
         commits.outputs += map(Committed, uids, tokens, accepted, reasons, sessions, counts, texts)
-        commits.rounds += zip(sessions, [left if left < most else most for left in useful], strict=True)
+        commits.wanted = Wanted([*sessions], [*uids], [left if left < most else most for left in useful])
         self._metrics.note_rounds(zip(proposed, verified, accepted, map(len, tokens), strict=True))
         self._streams.prefix_cache.note_rounds(sessions)
         ended = [row for row in may_end if reasons[row] is not None]
-        for row in reversed(ended):
-            del commits.rounds[row]
+        if ended:
+            commits.wanted = commits.wanted.part([reason is None for reason in reasons])
         for row in ended:
             self._end(uids[row])
 
@@ -105,8 +103,7 @@ class Committing:
         if reason is not None:
             self._end(session.uid)
         else:
-            num_useful = min(session.remaining_output - 1, self._max_proposals)
-            commits.joined.append((session, num_useful))
+            commits.wanted.add(session, min(session.remaining_output - 1, self._max_proposals))
         commits.outputs.append(Committed(session.uid, tokens, 0, reason, session, session.counts, text))
 
     def _cut(

@@ -17,6 +17,7 @@ from dspine_cluster.verifier.drafted import DraftedBlock
 from dspine_cluster.verifier.feature_sender import FeatureSender, FeatureSource
 from dspine_cluster.verifier.links import Links, OnLost
 from dspine_cluster.verifier.replies import Replies
+from dspine_cluster.verifier.wanted import Wanted
 
 
 class Drafters:
@@ -81,7 +82,7 @@ class Drafters:
         for session in sessions:
             self._links.attach(session)
 
-    def ask(self, wanted: Sequence[tuple[Session, int]], prefilling: Sequence[Session] = ()) -> int:
+    def ask(self, wanted: Wanted, prefilling: Sequence[Session] = ()) -> int:
         """Send features and ask for that many proposals after each session's anchor. Returns how many blocks were
         asked for.
 
@@ -91,7 +92,7 @@ class Drafters:
         attached: list[Attachment] = []
         num_asked = 0
         pending = wanted
-        while pending:
+        while pending.uids:
             pending, num_sent = self._ask(pending, attached)
             num_asked += num_sent
         for session in prefilling:
@@ -172,42 +173,40 @@ class Drafters:
             self._sender.spend(attachment.num_keys * KEY_BYTES)
         return attachment
 
-    def _ask(
-        self, wanted: Sequence[tuple[Session, int]], attached: list[Attachment]
-    ) -> tuple[list[tuple[Session, int]], int]:
+    def _ask(self, wanted: Wanted, attached: list[Attachment]) -> tuple[Wanted, int]:
         """Ask once, and add to `attached` whose drafters lack more than a draft needs. Returns what is to be asked
         again, because its drafter was found to be gone, and the number of blocks that were asked for."""
         now_s = self._clock()
-        find = self._links.attachments.get
-        columns: dict[Link, tuple[list[Attachment], list[int]]] = {}
-        link = None  # that of the request before: it does not rest
-        for session, num_proposals in wanted:
-            attachment = find(session.uid)
-            if attachment is None or attachment.link is not link:
-                if attachment is None or attachment.link.pace.is_resting(now_s):
-                    attachment = self._attach(session)
-                    if attachment is None:
-                        continue
-                link = attachment.link
-                attachments, counts = columns.setdefault(link, ([], []))
-            attachments.append(attachment)
-            counts.append(num_proposals)
-        again: list[tuple[Session, int]] = []
-        num_asked = 0
-        for link, own in columns.items():
-            asks = Asks(link, *own)
+        again, num_asked = Wanted(), 0
+        for asks in self._by_link(wanted, now_s):
             try:
-                lack_nothing = self._sender.send_tails(asks)
+                num_asked += self._ask_one(asks, now_s, attached)
             except ChannelClosedError:
-                self._links.drop(link, report=True)
-                again += zip(asks.sessions, asks.num_proposals, strict=True)
-                continue
-            if not lack_nothing:
-                asks = asks.part([x.is_steady or self._can_be_asked(x, attached) for x in asks.attachments])
-            if asks.uids:
-                num_asked += len(asks.uids)
-                self._links.send(link, asks.draft(now_s))
+                self._links.drop(asks.link, report=True)
+                again.extend(asks.wanted)
         return again, num_asked
+
+    def _ask_one(self, asks: Asks, now_s: float, attached: list[Attachment]) -> int:
+        """Ask one drafter. `attached` and what is returned as for `_ask`; raises ChannelClosedError if it is gone."""
+        if not self._sender.send_tails(asks):
+            asks = asks.part([x.is_steady or self._can_be_asked(x, attached) for x in asks.attachments])
+        if asks.uids:
+            self._links.send(asks.link, asks.draft(now_s))
+        return len(asks.uids)
+
+    def _by_link(self, wanted: Wanted, now_s: float) -> list[Asks]:
+        """What each drafter is to be asked for; those that are attached to none, or to one that rests, are attached."""
+        for link in self._links.all:
+            if link.unchanging.uids == wanted.uids and not link.pace.is_resting(now_s):
+                return [Asks(link, link.unchanging.attachments, wanted)]
+        usable = self._links.usable_attachment_of
+        found = [usable(session, now_s) or self._attach(session) for session in wanted.sessions]
+        asks = []
+        for link in dict.fromkeys([own.link for own in found if own is not None]):
+            are_own = [own is not None and own.link is link for own in found]
+            own = [attachment for attachment in found if attachment is not None and attachment.link is link]
+            asks.append(Asks(link, own, wanted.part(are_own)))
+        return asks
 
     def _can_be_asked(self, attachment: Attachment, attached: list[Attachment]) -> bool:
         """Whether a draft has what it needs. `attached` as for `_ask`."""

@@ -110,7 +110,8 @@ class FeatureSender:
         Returns whether all the requests are steady still: those whose features found no room are not."""
         channel, attachments = asks.link.channel, asks.attachments
         batch = _Batch(channel, channel.free_credit_bytes // self._row_bytes)
-        steady, others = asks, list[Attachment]()
+        steady = asks
+        others: list[Attachment] = []
         if not all(are_steady := [attachment.is_steady for attachment in attachments]):
             steady = asks.part(are_steady)
             others = [attachment for attachment in attachments if not attachment.is_steady]
@@ -149,7 +150,7 @@ class FeatureSender:
             0 < min(counts) <= max(counts) <= self._most_new_tokens
         ):
             return False
-        batch.add(steady.attachments, steady.sessions, starts, counts, num_tokens)
+        batch.add(steady.attachments, steady.wanted.sessions, starts, counts, num_tokens)
         return True
 
     def _send_tail(self, batch: _Batch, attachment: Attachment) -> None:

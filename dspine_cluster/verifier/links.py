@@ -11,7 +11,7 @@ from dspine_cluster.core.session import Session
 from dspine_cluster.errors import ChannelClosedError
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import KEY_BYTES, Close, Message, Open, join_keys
-from dspine_cluster.verifier.attachments import Attachment, Link
+from dspine_cluster.verifier.attachments import OF_NOBODY, Attachment, Link
 from dspine_cluster.verifier.draft_keys import DraftKeys
 
 _RESERVED_SHARE = 4
@@ -128,6 +128,7 @@ class Links:
         if attachment is not None:
             del attachment.link.attachments[session.uid]
             attachment.link.awaited.pop(session.uid, None)
+            attachment.link.unchanging = OF_NOBODY
             more_keys = join_keys(self._keys.keys_of(session)[attachment.num_keys :])
             self.send(attachment.link, Close(session.uid, more_keys))
 

@@ -275,8 +275,10 @@ class VerifierLoop:
     def _ask_for_drafts(self, plan: BatchPlan, commits: Commits) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""
         self.policy.note_joining(self.streams.num_joining)
+        if plan.chunks:
+            self.drafters.receive()  # what drafters have of the prompts that this pass began with
         prefilling = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.PREFILL]
-        self._pacing.ask(commits.rounds, commits.joined, prefilling)
+        self._pacing.ask(commits.wanted, prefilling)
 
     def _end(self, uid: int, *, keep_state: bool) -> None:
         """Free everything a request holds, on both sides."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from math import inf
 
 from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
 from dspine_cluster.observability.metrics import RoundPhase, VerifierMetrics
 from dspine_cluster.verifier.drafters import Drafters
-
-Wanted = Sequence[tuple[Session, int]]
-"""Sessions, each with the proposals that can still become output."""
+from dspine_cluster.verifier.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,40 +133,39 @@ class Pacing:
         """Whether the session was to be drafted for."""
         return any(session.uid in group.members for group in self._groups)
 
-    def ask(self, rounds: Wanted, joined: Wanted, prefilling: Sequence[Session]) -> None:
+    def ask(self, moved: Wanted, prefilling: Sequence[Session]) -> None:
         """After a pass: ask for the next drafts.
 
         Args:
-            rounds: sessions that had their round in it and go on.
-            joined: sessions whose prefill it completed.
+            moved: sessions that had their round in it and go on, and those whose prefill it completed.
             prefilling: sessions of whose prompts it computed a part.
         """
         self._num_passes += 1
         self._idle = None
         policy, drafters = self._policy, self._drafters
-        moved = [*rounds, *joined] if joined else rounds
-        uids = [session.uid for session, _ in moved]
-        chosen = policy.choose_drafts([session.uid for session, num_useful in moved if num_useful > 0])
-        wanted, others = moved, []
-        if len(chosen) < len(moved):
+        uids, num_proposals = moved.uids, moved.num_proposals
+        useful = uids if 0 not in num_proposals else list(compress(uids, num_proposals))
+        chosen = policy.choose_drafts(useful)
+        wanted = moved
+        others: list[Session] = []
+        if len(chosen) < len(uids):
             chosen = frozenset(chosen)
-            wanted = [(session, num_useful) for session, num_useful in moved if session.uid in chosen]
-            others = [session for session, _ in moved if session.uid not in chosen]
-        begun = self._arrange([session.uid for session, _ in wanted] if others else uids, set(uids))
+            wanted = moved.part([uid in chosen for uid in uids])
+            others = [session for session in moved.sessions if session.uid not in chosen]
+        begun = self._arrange(wanted.uids, set(uids))
         if not policy.wants_drafts:
             return
         drafters.hold_back(others)
         if not policy.drafts_newcomers:
             drafters.hold_back(prefilling)
             prefilling = ()
-        if wanted or prefilling:
+        if wanted.uids or prefilling:
             asked_at_s = self._clock()
-            drafters.receive()  # what drafters have of the prompts that this pass began with
             num_blocks = drafters.ask(wanted, prefilling)
             for group in begun:
                 group.asked = _Asked(asked_at_s, num_blocks, self._num_passes) if num_blocks else None
             awaiting = drafters.awaiting
-            if num_blocks and num_blocks == len(wanted) == sum([count for count, _ in awaiting]):
+            if num_blocks and num_blocks == len(wanted.uids) == sum([count for count, _ in awaiting]):
                 # If these are all that decode, none has its round before something comes or is late.
                 until_s = asked_at_s + min([deadline_s for _, deadline_s in awaiting])
                 first, second = self._groups
@@ -181,14 +179,16 @@ class Pacing:
 
     def _take_out(self, uids: set[int]) -> None:
         for group in self._groups:
-            group.members -= uids
-            group.awaited -= uids
+            if group.members:
+                group.members -= uids
+                group.awaited -= uids
 
     def _arrange(self, wanted: Sequence[int], moved: set[int]) -> list[_Group]:
         """Put what is drafted for into groups, and nothing else that has moved; returns the groups whose next round
         begins with it. By uid."""
         first, second = self._groups
-        belonged = moved & second.members
+        belonged = second.members & moved
+        joining = moved if len(wanted) == len(moved) else set(wanted)
         # A group that has had its round, or has nothing to wait for, waits for all that join it now.
         begun = [group for group in self._groups if group is self._running or not group.awaited]
         self._take_out(moved)
@@ -197,9 +197,9 @@ class Pacing:
                 group, other = (second, first) if uid in belonged else (first, second)
                 (other if len(group.members) > len(other.members) else group).members.add(uid)
         else:
-            first.members.update(wanted)
+            first.members |= joining
         for group in begun:
-            group.awaited |= group.members.intersection(wanted)
+            group.awaited |= group.members & joining
         return [group for group in begun if group.awaited]
 
     def _note_drafts(self, group: _Group) -> None:

@@ -11,6 +11,7 @@ from dspine_cluster.transport.messages import FEATURES, Message
 from dspine_cluster.verifier.asks import Asks
 from dspine_cluster.verifier.attachments import Attachment, Link
 from dspine_cluster.verifier.feature_sender import FeatureSender
+from dspine_cluster.verifier.wanted import Wanted
 from tests.verifier.harness import ScriptedChannel, make_request
 
 ROW_BYTES = 4
@@ -48,10 +49,13 @@ def test_who_lacked_nothing_is_not_asked_for_when_the_channel_refuses_what_is_ne
         channel.positions[uid] = set()
         session = Session(uid, make_request(list(range(1, 21))), arrival=uid)
         attachments.append(Attachment(session, link, 0, 0.0, 0, 0))
+    wanted = Wanted()
+    for attachment in attachments:
+        wanted.add(attachment.session, 1)
     sender.start_step()
 
     def send_tails() -> bool:
-        return sender.send_tails(Asks(link, attachments, [1, 1]))
+        return sender.send_tails(Asks(link, attachments, wanted))
 
     send_tails()
     assert all(sender.has_tail(attachment) and attachment.settles() for attachment in attachments)

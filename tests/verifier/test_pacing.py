@@ -25,6 +25,7 @@ from dspine_cluster.transport.messages import Draft, Message
 from dspine_cluster.verifier.attachments import Fallback
 from dspine_cluster.verifier.drafters import Drafters
 from dspine_cluster.verifier.pacing import Pacing
+from dspine_cluster.verifier.wanted import Wanted
 from tests.verifier.harness import (
     LoopHarness,
     Propose,
@@ -352,10 +353,10 @@ def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: 
     drafters.__class__ = Outstanding
     pacing = Pacing(policy, drafters, harness.clock, VerifierMetrics())
     first, second, joining = (Session(uid, make_request([1, 2, 3]), arrival=uid) for uid in range(3))
-    pacing.ask([], [(first, 5), (second, 5)], [])
+    pacing.ask(Wanted([first, second], [0, 1], [5, 5]), [])
     assert pacing.ready([first, second]) == [first]
     Outstanding.uids = {0}
-    pacing.ask([], [(joining, 5)], [])
+    pacing.ask(Wanted([joining], [2], [5]), [])
     pacing.forget([first])
     Outstanding.uids = {2}
     assert pacing.ready([second, joining]) == [second]
