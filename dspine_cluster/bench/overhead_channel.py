@@ -119,7 +119,7 @@ def _proposals(draft: Draft) -> Proposals:
         tokens=np.zeros(shape, np.int32),
         candidates=np.zeros((*shape, TOP_K), np.int32),
         probs=np.zeros((*shape, TOP_K), np.float32),
-        confidence=np.zeros(shape, np.float32),
+        bins=np.zeros(shape, np.int8),
         draft_s=0.0,
     )
 

@@ -21,6 +21,7 @@ from dspine_cluster.drafter.runner import Arrival, DraftRunner, Drafts
 from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.errors import ChannelClosedError, ChannelError, EngineStoppedError
 from dspine_cluster.transport.channel import Channel
+from dspine_cluster.transport.confidence import bins_of
 from dspine_cluster.transport.messages import (
     Busy,
     Close,
@@ -273,7 +274,7 @@ class DrafterLoop:
                 tokens=drafts.tokens,
                 candidates=drafts.candidates,
                 probs=drafts.probs,
-                confidence=drafts.confidence,
+                bins=bins_of(drafts.confidence),
                 draft_s=draft_s,
             )
         )

@@ -49,7 +49,8 @@ class Drafts(NamedTuple):
     tokens: Int32Array  # [num_blocks, num_proposals]
     is_sampled: npt.NDArray[np.bool_]
     """[num_blocks]: whether a block is sampled without a seed, so that its distributions are of use."""
-    candidates: Int32Array  # [num_sampled, num_proposals, K]
+    candidates: Int32Array
+    """[num_sampled, num_proposals, K]: of each K the proposal comes first."""
     probs: Float32Array  # [num_sampled, num_proposals, K]
     confidence: Float32Array  # [num_blocks, num_proposals]
     is_finite: npt.NDArray[np.bool_] | None
@@ -166,8 +167,7 @@ class DraftRunner:
         drafts = Drafts(
             tokens,
             is_sampled,
-            candidates[:, wanted].astype(np.int32),
-            probs[:, wanted],
+            *_drawn_first(tokens[is_sampled], candidates[:, wanted], probs[:, wanted]),
             confidence,
             is_finite=None,
         )
@@ -222,6 +222,19 @@ class DraftRunner:
         indices = np.arange(len(slots))
         self._index_of[slots] = indices  # of what goes to one place the last stays
         return np.flatnonzero(self._index_of[slots] == indices)
+
+
+def _drawn_first(
+    tokens: Int32Array, candidates: Int64Array, probs: Float32Array
+) -> tuple[Int32Array, Float32Array]:
+    """A copy of candidates and their probabilities in which each token has changed places with its first candidate."""
+    own_candidates, own_probs = candidates.astype(np.int32, order="C"), probs.copy()
+    places = (own_candidates == tokens[..., None]).argmax(-1).ravel()
+    rows = np.arange(len(places))
+    for values in (own_candidates, own_probs):
+        flat = values.reshape(len(rows), values.shape[2])
+        flat[rows, places], flat[:, 0] = flat[:, 0], flat[rows, places]
+    return own_candidates, own_probs
 
 
 def _finite_blocks(drafts: Drafts) -> npt.NDArray[np.bool_] | None:

@@ -57,7 +57,7 @@ __all__ = [
     "split_keys",
 ]
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 KEY_BYTES = 16
 MAX_PAGE_KEYS = 1 << 15
 """Page keys in one message: those of half a million tokens."""

@@ -11,17 +11,25 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dspine_cluster.core.survival import NUM_BINS
 from dspine_cluster.transport.columns import (
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
     MAX_POSITION,
     MAX_UID,
     Bounds,
     Float32Array,
     Float64Array,
+    Int8Array,
     Int32Array,
     Int64Array,
     Said,
+    are_ids,
     are_probabilities,
     check,
+    check_array,
     check_columns,
 )
 
@@ -72,8 +80,7 @@ class Draft(_Round, frozen=True, forbid_unknown_fields=True, tag="draft", eq=Fal
 
     def check(self) -> None:
         check_columns(self.numbers, _DRAFT_BOUNDS, "numbers")
-        check(self.temperatures.dtype == np.float64, "temperatures must be float64")
-        check(self.temperatures.shape == self.numbers.shape[1:], "temperatures must be [R]")
+        check_array(self.temperatures, FLOAT64, self.numbers.shape[1:], "temperatures")
         is_right = (self.temperatures >= 0.0) & (self.temperatures < math.inf)
         check(np.count_nonzero(is_right) == len(is_right), "temperatures must be finite and >= 0")
 
@@ -140,30 +147,26 @@ class Proposals(_Round, frozen=True, forbid_unknown_fields=True, tag="proposals"
     tokens: Int32Array
     """int32 [R, P]."""
     candidates: Int32Array
-    """int32 [S, P, K]: of the requests that are sampled, in order."""
+    """int32 [S, P, K]: of the requests that are sampled, in order. The first of each K is the proposal."""
     probs: Float32Array
     """float32 [S, P, K]: q, the proposal distribution over `candidates`."""
-    confidence: Float32Array
-    """float32 [R, P]: the largest untempered probability of the row that each proposal was drawn from, which is a
-    function of the proposals before it."""
+    bins: Int8Array
+    """int8 [R, P]: of the confidence, which is the largest untempered probability of the row that each proposal was
+    drawn from: a function of the proposals before it. See `confidence.bins_of`."""
     draft_s: float
     """Seconds that the draft took, waiting not included."""
 
     def check(self) -> None:
         check_columns(self.numbers, _PROPOSALS_BOUNDS, "numbers")
-        R = self.numbers.shape[1]
-        check(self.tokens.dtype == np.int32, "tokens must be int32")
-        check(self.confidence.dtype == np.float32, "confidence must be float32")
-        check(self.tokens.ndim == 2 and self.tokens.shape[0] == R, "tokens must be [R, P]")
-        check(self.confidence.shape == self.tokens.shape, "confidence must be [R, P]")
-        check(are_probabilities(self.confidence), "confidence must lie in [0, 1]")
-        check(self.candidates.dtype == np.int32, "candidates must be int32")
-        check(self.probs.dtype == np.float32, "probs must be float32")
-        shape = (np.count_nonzero(self.numbers[2]), *self.tokens.shape[1:])
-        check(
-            self.candidates.ndim == 3 and self.candidates.shape[:2] == shape, "candidates must be [S, P, K]"
-        )
-        check(self.probs.shape == self.candidates.shape, "probs must be [S, P, K]")
+        check(self.tokens.ndim == 2, "tokens must be [R, P]")
+        check(self.candidates.ndim == 3, "candidates must be [S, P, K]")
+        R, P = self.numbers.shape[1], self.tokens.shape[1]
+        check_array(self.tokens, INT32, (R, P), "tokens")
+        check_array(self.bins, INT8, (R, P), "bins")
+        of_sampled = (int(np.count_nonzero(self.is_sampled)), P, self.candidates.shape[2])
+        check_array(self.candidates, INT32, of_sampled, "candidates")
+        check_array(self.probs, FLOAT32, of_sampled, "probs")
+        check(are_ids(self.bins, NUM_BINS), f"bins must lie in [0, {NUM_BINS - 1}]")
         check(are_probabilities(self.probs), "probs must lie in [0, 1]")
         check(math.isfinite(self.draft_s) and self.draft_s >= 0.0, "draft_s must be finite and >= 0")
 

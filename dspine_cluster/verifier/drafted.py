@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS
+from dspine_cluster.core.survival import NUM_BINS
 from dspine_cluster.errors import ChannelError
+from dspine_cluster.transport.columns import Int8Array, are_ids
 from dspine_cluster.transport.messages import Float32Array, Int32Array, Int64Array, Proposals
 
 _LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 """How far a float32 distribution may be from a sum of 1."""
-_EDGES = np.array(CONFIDENCE_EDGES)
 _NUM_SIZES = 8
 """How many sizes of messages, which drafters choose, arrays are kept for."""
 
@@ -66,15 +66,17 @@ def read_blocks(
         ChannelError: one of the rows cannot be used.
     """
     _check_ids(message.tokens, vocab_size)
-    cells, drafts = read_cells(message.confidence), Drafts(message.tokens)
+    cells, drafts = read_cells(message.bins), Drafts(message.tokens)
     if len(rows) < len(cells):
         cells = [cells[row] for row in rows]
     blocks = list(map(DraftedBlock, repeat(drafts), rows, cells))
     if sampled:
-        own = _distributions(message, [rows[index] for index in sampled], vocab_size)
-        drafts.candidates, drafts.probs = own
-        for row, index in enumerate(sampled):
-            blocks[index].sampled_row = row
+        told = _check_distributions(message, vocab_size)
+        drafts.candidates, drafts.probs = message.candidates, message.probs
+        for index in sampled:
+            blocks[index].sampled_row = told.get(rows[index])
+            if blocks[index].sampled_row is None:
+                raise ChannelError("proposals for a sampled request came without their distribution")
     return blocks
 
 
@@ -98,12 +100,10 @@ def lay_out(
     return tokens[np.arange(1 + most) <= np.array(lengths)[:, None]]
 
 
-def read_cells(confidences: Float32Array) -> list[list[int]]:
+def read_cells(bins: Int8Array) -> list[list[int]]:
     """As `core.survival.cells_of`, for each row of [num_rows, num_proposals]."""
-    cells = _EDGES.searchsorted(confidences, "right")
-    cells += _first_cells(confidences.shape[1])
-    as_lists: list[list[int]] = cells.tolist()
-    return as_lists
+    cells: list[list[int]] = (bins + _first_cells(bins.shape[1])).tolist()
+    return cells
 
 
 @lru_cache(_NUM_SIZES)
@@ -117,30 +117,26 @@ def _ones(length: int) -> Float32Array:
 
 
 def _check_ids(ids: Int32Array, vocab_size: int) -> None:
-    # As unsigned numbers, negative ones are too large as well.
-    if ids.size and int(ids.view(np.uint32).max()) >= vocab_size:
+    if not are_ids(ids, vocab_size):
         raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
 
 
-def _distributions(
-    message: Proposals, rows: Sequence[int], vocab_size: int
-) -> tuple[Int32Array, Float32Array]:
-    """What speculative sampling divides by must be a distribution that can have given the proposals."""
+def _check_distributions(message: Proposals, vocab_size: int) -> dict[int, int]:
+    """What speculative sampling divides by must be distributions that can have given the proposals. Returns the place
+    among them of each row that they are told of."""
     told = message.is_sampled.nonzero()[0]
     tokens, candidates, probs = message.tokens.take(told, 0), message.candidates, message.probs
-    if told.tolist() != rows:
-        places = told.searchsorted(rows)
-        if not np.array_equal(told.take(places, mode="clip") if len(told) else told, rows):
-            raise ChannelError("proposals for a sampled request came without their distribution")
-        tokens = tokens.take(places, 0)
-        candidates, probs = candidates.take(places, 0), probs.take(places, 0)
     _check_ids(candidates, vocab_size)
-    shape = (tokens.size, probs.shape[-1])
-    ones = _ones(shape[1])  # products with it sum up much faster than short sums do
-    drawn = (probs * (candidates == tokens[..., None])).reshape(shape) @ ones  # [num_rows * num_proposals]
-    mass = probs.reshape(shape) @ ones
-    if mass.size and not (drawn.min() > 0.0 and mass.min() > _LEAST_MASS and mass.max() < _MOST_MASS):
+    width = probs.shape[2]
+    mass = probs.reshape(tokens.size, width) @ _ones(width)  # sums up much faster than short sums do
+    if tokens.size and not (
+        width
+        and np.count_nonzero(candidates[..., 0] != tokens) == 0
+        and probs[..., 0].min() > 0.0
+        and mass.min() > _LEAST_MASS
+        and mass.max() < _MOST_MASS
+    ):
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
-    return candidates, probs
+    return {row: place for place, row in enumerate(told.tolist())}

@@ -12,6 +12,7 @@ from dspine_cluster.drafter.loop import DrafterLoop
 from dspine_cluster.drafter.runner import DraftRunner
 from dspine_cluster.models.drafter import Drafter, DraftOutput
 from dspine_cluster.transport.channel import Channel
+from dspine_cluster.transport.confidence import bins_of
 from dspine_cluster.transport.local import pair
 from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
@@ -65,9 +66,7 @@ def assert_proposals(proposals: Proposals, row: int, drafter: Drafter, block: Bl
     width = proposals.tokens.shape[1]
     assert (proposals.uids[row], proposals.rounds[row]) == (item.uid, item.round)
     assert proposals.tokens[row].tolist() == expected.tokens[0, :width].tolist()
-    torch.testing.assert_close(
-        torch.from_numpy(proposals.confidence[row]), expected.confidence[0, :width], atol=1e-5, rtol=0
-    )
+    assert proposals.bins[row].tolist() == bins_of(expected.confidence[0, :width].numpy()).tolist()
     assert not proposals.is_sampled[row]
 
 

@@ -82,6 +82,7 @@ def test_distributions_are_told_of_those_that_sample_without_a_seed() -> None:
     ]
     assert [sorted(row[0].tolist()) for row in proposals.candidates] == [sorted(row) for row in first_row]
     assert (np.abs(proposals.probs.sum(2) - 1.0) < 1e-5).all()
+    assert proposals.candidates[:, :, 0].tolist() == proposals.tokens[[0, 2]].tolist()
 
 
 def test_unseeded_proposals_are_drawn_from_the_distribution_that_goes_with_them() -> None:
@@ -162,7 +163,7 @@ def test_a_warm_context_gives_the_proposals_of_a_cold_one(changes: dict[str, Any
     assert [opened.ranges for opened in bench.opened] == [[], [(0, 48)]]
     assert_proposals(warm, 0, bench.drafter, whole, item)
     assert warm.tokens.tolist() == cold.tokens.tolist()
-    assert warm.confidence.tolist() == cold.confidence.tolist()
+    assert warm.bins.tolist() == cold.bins.tolist()
 
 
 def test_what_a_request_generated_serves_its_next_turn_at_any_verifier() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dspine_cluster.core.survival import NUM_BINS
 from dspine_cluster.transport.messages import (
     Busy,
     Close,
@@ -28,7 +29,7 @@ def proposals(**changes: Any) -> Proposals:
         "tokens": np.zeros((2, 3), np.int32),
         "candidates": np.zeros((2, 3, 4), np.int32),
         "probs": np.full((2, 3, 4), 0.25, np.float32),
-        "confidence": np.ones((2, 3), np.float32),
+        "bins": np.zeros((2, 3), np.int8),
         "draft_s": 0.01,
     }
     return Proposals(**{**fields, **changes})
@@ -57,12 +58,16 @@ def test_distributions_are_told_of_sampled_requests_alone() -> None:
         {"numbers": np.zeros((3, 0), np.int64)},
         {"tokens": np.zeros((3, 3), np.int32)},
         {"tokens": np.zeros((2, 3), np.int64)},
-        {"confidence": np.ones((2, 2), np.float32)},
-        {"confidence": np.full((2, 3), np.nan, np.float32)},
-        {"confidence": np.ones((2, 3), np.float64)},
+        {"tokens": np.zeros(2, np.int32)},
+        {"bins": np.zeros((2, 2), np.int8)},
+        {"bins": np.full((2, 3), NUM_BINS, np.int8)},
+        {"bins": np.full((2, 3), -1, np.int8)},
+        {"bins": np.zeros((2, 3), np.uint8)},
         {"numbers": np.array([[1, 2], [5, 6], [1, 0]])},
         {"candidates": np.zeros((1, 3, 4), np.int32), "probs": np.zeros((1, 3, 4), np.float32)},
         {"candidates": np.zeros((2, 2, 4), np.int32)},
+        {"candidates": np.zeros((2, 3), np.int32), "probs": np.zeros((2, 3), np.float32)},
+        {"probs": np.full((2, 3, 4), np.nan, np.float32)},
         {"probs": np.zeros((2, 3, 5), np.float32)},
         {"probs": np.full((2, 3, 4), -0.1, np.float32)},
         {"probs": np.full((2, 3, 4), 1.5, np.float32)},

@@ -264,7 +264,7 @@ def proposals(num_requests: int) -> Proposals:
         np.zeros(shape, np.int32),
         np.zeros((*shape, 16), np.int32),
         np.zeros((*shape, 16), np.float32),
-        np.zeros(shape, np.float32),
+        np.zeros(shape, np.int8),
         0.0,
     )
 

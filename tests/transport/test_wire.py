@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from dspine_cluster.core.survival import NUM_BINS
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import ChannelLimits
 from dspine_cluster.transport.messages import (
@@ -74,7 +75,7 @@ def proposals(draw: st.DrawFn) -> Proposals:
         draw(npst.arrays(np.int32, (R, P), elements=ids)),
         draw(npst.arrays(np.int32, (S, P, K), elements=ids)),
         draw(npst.arrays(np.float32, (S, P, K), elements=probabilities)),
-        draw(npst.arrays(np.float32, (R, P), elements=probabilities)),
+        draw(npst.arrays(np.int8, (R, P), elements=st.integers(0, NUM_BINS - 1))),
         draw(st.floats(0, 100)),
     )
 
@@ -205,7 +206,7 @@ def test_any_numbers_in_the_columns_of_a_round_are_within_bounds_or_a_channel_er
         assert (decoded.uids >= 0).all()
         assert ((decoded.rounds >= 0) & (decoded.rounds < 2**40)).all()
     if isinstance(decoded, Proposals):
-        assert (decoded.confidence >= 0).all()
+        assert ((decoded.bins >= 0) & (decoded.bins < NUM_BINS)).all()
         assert (decoded.probs >= 0).all()
         assert np.count_nonzero(decoded.is_sampled) == len(decoded.candidates) == len(decoded.probs)
 

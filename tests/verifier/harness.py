@@ -26,6 +26,7 @@ from dspine_cluster.models.target import TargetModel
 from dspine_cluster.observability.timeline import Timeline
 from dspine_cluster.token_bytes import TokenBytes
 from dspine_cluster.transport.channel import Channel
+from dspine_cluster.transport.confidence import bins_of
 from dspine_cluster.transport.messages import (
     PROTOCOL_VERSION,
     Close,
@@ -163,14 +164,13 @@ class ScriptedChannel:
             return
         row = np.asarray(tokens, dtype=np.int32)[None]
         q = np.ones((*row.shape, 1), dtype=np.float32)
-        ones = np.ones(row.shape, dtype=np.float32)
         self._inbox.append(
             Proposals(
                 np.array([[item.uid], [item.round], [1]]),
                 row,
                 row[..., None],
                 q,
-                ones,
+                bins_of(np.ones_like(row, np.float32)),
                 0.001,
             )
         )

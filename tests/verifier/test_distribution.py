@@ -16,6 +16,7 @@ from dspine_cluster.bench.overhead_sides import DraftsForAll
 from dspine_cluster.core.verify_length import VerifyLengthPolicy
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.target import TargetModel
+from dspine_cluster.transport.confidence import bins_of
 from dspine_cluster.transport.messages import Proposals
 from dspine_cluster.types import SamplingParams
 from tests.drafts import DraftItem
@@ -90,17 +91,19 @@ class NoisyDrafter(ScriptedChannel):
 
     def _answer(self, item: DraftItem) -> None:
         q = self._distributions(item).astype(np.float32)
-        picks = [self._random.choice(16, p=row.astype(np.float64) / row.sum(dtype=np.float64)) for row in q]
-        candidates = np.broadcast_to(self._candidates, (1, 15, 16)).copy()
+        each = (row.astype(np.float64) / row.sum(dtype=np.float64) for row in q)
+        picks = np.array([self._random.choice(16, p=p) for p in each])
         tokens = self._candidates[picks][None]
         confidence = q[range(15), picks][None] if self._tells_drawn else q.max(-1)[None]
+        order = (np.arange(16) != picks[:, None]).argsort(-1)  # the drawn one first
+        candidates, q = self._candidates[order][None], np.take_along_axis(q, order, -1)
         self._inbox.append(
             Proposals(
                 np.array([[item.uid], [item.round], [1]]),
                 tokens,
                 candidates,
                 q[None],
-                confidence,
+                bins_of(confidence),
                 0.001,
             )
         )

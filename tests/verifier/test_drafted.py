@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dspine_cluster.core.survival import CONFIDENCE_EDGES, cells_of
+from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS, cells_of
 from dspine_cluster.errors import ChannelError
+from dspine_cluster.transport.confidence import bins_of
 from dspine_cluster.transport.messages import Proposals
 from dspine_cluster.verifier.drafted import DraftedBlock, Drafts, lay_out, read_blocks, read_cells
 
@@ -22,7 +23,7 @@ def proposals(candidates: list[int], probs: list[float]) -> Proposals:
         tokens=np.full((1, 2), PROPOSED, np.int32),
         candidates=np.broadcast_to(np.asarray(candidates, np.int32), shape),
         probs=np.broadcast_to(np.asarray(probs, np.float32), shape),
-        confidence=np.ones((1, 2), np.float32),
+        bins=np.full((1, 2), NUM_BINS - 1, np.int8),
         draft_s=0.0,
     )
 
@@ -33,10 +34,18 @@ def proposals(candidates: list[int], probs: list[float]) -> Proposals:
         ([PROPOSED, 8], [0.0, 1.0]),
         ([PROPOSED, 8], [0.5, 0.4]),
         ([PROPOSED, 8], [1.0, 1.0]),
+        ([8, PROPOSED], [0.5, 0.5]),
         ([8, 9], [0.5, 0.5]),
         ([], []),
     ],
-    ids=["no mass on the proposal", "too little mass", "too much mass", "another token", "nothing"],
+    ids=[
+        "no mass on the proposal",
+        "too little mass",
+        "too much mass",
+        "another place",
+        "another token",
+        "nothing",
+    ],
 )
 def test_proposals_that_cannot_come_from_their_distribution_are_refused(
     candidates: list[int], probs: list[float]
@@ -58,7 +67,7 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
         tokens=tokens,
         candidates=tokens[1:, :, None],
         probs=np.ones((2, 2, 1), np.float32),
-        confidence=np.array([[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32),
+        bins=bins_of(np.array([[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32)),
         draft_s=0.0,
     )
     plain, sampled = read_blocks(message, [0, 2], [1], vocab_size=10)
@@ -91,7 +100,7 @@ def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
     random = np.random.default_rng(0).random((50, 15), np.float32)
     edges = np.array([*CONFIDENCE_EDGES, 0.0, 1.0], np.float32)
     for confidences in (random, edges[None]):
-        assert read_cells(confidences) == [cells_of(row) for row in confidences.tolist()]
+        assert read_cells(bins_of(confidences)) == [cells_of(row) for row in confidences.tolist()]
 
 
 @given(st.data())

@@ -311,10 +311,10 @@ def test_a_drafter_that_hides_its_distribution_is_dropped(target: TargetModel) -
     class Hiding(ScriptedChannel):
         def _answer(self, item: DraftItem) -> None:
             row = np.zeros((1, 15), dtype=np.int32)
-            ones = np.ones((1, 15), dtype=np.float32)
+            bins = np.zeros((1, 15), np.int8)
             hidden = np.zeros((0, 15, 1), np.int32), np.zeros((0, 15, 1), np.float32)
             numbers = np.array([[item.uid], [item.round], [0]])
-            self._inbox.append(Proposals(numbers, row, *hidden, ones, 0.0))
+            self._inbox.append(Proposals(numbers, row, *hidden, bins, 0.0))
 
     harness = LoopHarness(target, channel=Hiding(lambda item: None))
     harness.generate([make_request(PROMPTS[0], sampling=SamplingParams(temperature=1.0))])
