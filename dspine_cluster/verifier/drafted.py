@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from dspine_cluster.core.survival import NUM_BINS
@@ -21,40 +18,27 @@ _LEAST_MASS, _MOST_MASS = 1.0 - 1e-3, 1.0 + 1e-3
 _NUM_SIZES = 8
 """How many sizes of messages, which drafters choose, arrays are kept for."""
 
-_Number = TypeVar("_Number", bound=np.generic)
-
-
-class Drafts(Struct, eq=False):
-    """What one message proposed."""
-
-    tokens: Int32Array  # [num_blocks, num_proposals]
-    candidates: Int32Array | None = None  # [num_sampled, num_proposals, K]
-    probs: Float32Array | None = None  # [num_sampled, num_proposals, K]
-
 
 class DraftedBlock(Struct, eq=False):
     """Proposals for one request's present anchor."""
 
-    drafts: Drafts
-    row: int
-    """Which of the blocks of `drafts`."""
+    tokens: list[int]
     cells: list[int]
     """Where each of its proposals belongs by the drafter's confidence there; see `core.survival.cells_of`."""
-    sampled_row: int | None = None
-    """Which of the sampled blocks of `drafts`; None where the request needs no distributions: it does not sample, or
-    with a seed."""
+    told: Proposals | None = None
+    """The message that tells of its distributions; None where the request needs none: it does not sample, or with a
+    seed."""
+    place: int = 0
+    """Which of the sampled blocks of `told`."""
 
     @property
     def candidates(self) -> Int32Array | None:
         """int32 [num_proposals, K], if distributions are needed; `probs`, float32, alike."""
-        return self._own(self.drafts.candidates)
+        return None if self.told is None else self.told.candidates[self.place]
 
     @property
     def probs(self) -> Float32Array | None:
-        return self._own(self.drafts.probs)
-
-    def _own(self, of_sampled: npt.NDArray[_Number] | None) -> npt.NDArray[_Number] | None:
-        return None if of_sampled is None or self.sampled_row is None else of_sampled[self.sampled_row]
+        return None if self.told is None else self.told.probs[self.place]
 
 
 def read_blocks(
@@ -66,38 +50,30 @@ def read_blocks(
         ChannelError: one of the rows cannot be used.
     """
     _check_ids(message.tokens, vocab_size)
-    cells, drafts = read_cells(message.bins), Drafts(message.tokens)
+    tokens, cells = message.tokens.tolist(), read_cells(message.bins)
     if len(rows) < len(cells):
-        cells = [cells[row] for row in rows]
-    blocks = list(map(DraftedBlock, repeat(drafts), rows, cells))
+        tokens, cells = [tokens[row] for row in rows], [cells[row] for row in rows]
+    blocks = list(map(DraftedBlock, tokens, cells))
     if sampled:
-        told = _check_distributions(message, vocab_size)
-        drafts.candidates, drafts.probs = message.candidates, message.probs
+        place_of = _check_distributions(message, vocab_size)
         for index in sampled:
-            blocks[index].sampled_row = told.get(rows[index])
-            if blocks[index].sampled_row is None:
+            if rows[index] not in place_of:
                 raise ChannelError("proposals for a sampled request came without their distribution")
+            block = blocks[index]
+            block.told, block.place = message, place_of[rows[index]]
     return blocks
 
 
 def lay_out(
     anchors: Sequence[int], drafted: Sequence[DraftedBlock | None], lengths: Sequence[int]
-) -> Int64Array:
-    """The anchor of each request and its first proposals, as many as `lengths` says, end to end: int64
-    `[len(anchors) + sum(lengths)]`."""
-    most = max(lengths, default=0)
-    if not most:
-        return np.array(anchors, np.int64)
-    tokens = np.empty((len(anchors), 1 + most), np.int64)
-    tokens[:, 0] = anchors
-    for drafts in dict.fromkeys([block.drafts for block in drafted if block is not None]):
-        rows = [block.row for block in drafted if block is not None and block.drafts is drafts]
-        numbers: slice | list[int] = slice(None)
-        if len(rows) < len(drafted):
-            numbers = [i for i, block in enumerate(drafted) if block is not None and block.drafts is drafts]
-        proposals = drafts.tokens.take(rows, 0)[:, :most]
-        tokens[numbers, 1 : 1 + proposals.shape[1]] = proposals
-    return tokens[np.arange(1 + most) <= np.array(lengths)[:, None]]
+) -> list[int]:
+    """The anchor of each request and its first proposals, as many as `lengths` says, end to end."""
+    tokens: list[int] = []
+    for anchor, block, length in zip(anchors, drafted, lengths, strict=True):
+        tokens.append(anchor)
+        if block is not None:
+            tokens += block.tokens[:length]
+    return tokens
 
 
 def read_cells(bins: Int8Array) -> list[list[int]]:

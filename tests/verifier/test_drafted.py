@@ -10,7 +10,7 @@ from dspine_cluster.core.survival import CONFIDENCE_EDGES, NUM_BINS, cells_of
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.confidence import bins_of
 from dspine_cluster.transport.messages import Proposals
-from dspine_cluster.verifier.drafted import DraftedBlock, Drafts, lay_out, read_blocks, read_cells
+from dspine_cluster.verifier.drafted import DraftedBlock, lay_out, read_blocks, read_cells
 
 PROPOSED = 7
 
@@ -56,7 +56,7 @@ def test_proposals_that_cannot_come_from_their_distribution_are_refused(
 
 def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
     (block,) = read_blocks(proposals([8], [0.0]), [0], [], vocab_size=10)
-    assert lay_out([1], [block], [2]).tolist() == [1, PROPOSED, PROPOSED]
+    assert lay_out([1], [block], [2]) == [1, PROPOSED, PROPOSED]
     assert block.probs is None
 
 
@@ -71,7 +71,7 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
         draft_s=0.0,
     )
     plain, sampled = read_blocks(message, [0, 2], [1], vocab_size=10)
-    assert lay_out([8, 9], [plain, sampled], [2, 2]).tolist() == [8, 1, 2, 9, 5, 6]
+    assert lay_out([8, 9], [plain, sampled], [2, 2]) == [8, 1, 2, 9, 5, 6]
     assert (plain.cells, sampled.cells) == (cells_of([0.0, 0.0]), cells_of([1.0, 1.0]))
     assert plain.candidates is None
     assert sampled.candidates is not None
@@ -105,16 +105,11 @@ def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
 
 @given(st.data())
 def test_proposals_are_laid_out_behind_their_anchors_whoever_drafted_them(data: st.DataObject) -> None:
-    random = np.random.default_rng(data.draw(st.integers(0, 99)))
-    widths = data.draw(st.lists(st.integers(1, 15), min_size=1, max_size=3))
-    all_drafts = [Drafts(random.integers(0, 99, (6, width), np.int32)) for width in widths]
-    anchors, drafted, lengths, expected = [], list[DraftedBlock | None](), [], list[int]()
-    for number, source in enumerate(data.draw(st.lists(st.integers(-1, len(widths) - 1), max_size=6))):
-        block = None if source < 0 else DraftedBlock(all_drafts[source], number, [])
-        length = 0 if block is None else data.draw(st.integers(0, widths[source]))
-        own = [] if block is None else block.drafts.tokens[number, :length].tolist()
-        anchors.append(100 + number)
-        drafted.append(block)
-        lengths.append(length)
-        expected += [100 + number, *own]
-    assert lay_out(anchors, drafted, lengths).tolist() == expected
+    blocks = data.draw(st.lists(st.none() | st.lists(st.integers(0, 99), max_size=15), max_size=6))
+    drafted = [None if own is None else DraftedBlock(own, []) for own in blocks]
+    lengths = [0 if own is None else data.draw(st.integers(0, len(own))) for own in blocks]
+    anchors = list(range(100, 100 + len(blocks)))
+    expected = list[int]()
+    for anchor, own, length in zip(anchors, blocks, lengths, strict=True):
+        expected += [anchor, *(own or [])[:length]]
+    assert lay_out(anchors, drafted, lengths) == expected
