@@ -81,13 +81,12 @@ class PassRunner:
         tokens = lay_out([context[-1] for context in contexts], drafted, plans.verify_lengths)
         rules = [by_uid[uid].rules for uid in plans.uids]
         num_rows = [length + 1 for length in plans.verify_lengths]
-        blocks = BlockBatch(rules, contexts, num_rows, tokens.tolist(), drafts)
+        blocks = BlockBatch(rules, contexts, num_rows, tokens, drafts)
         if self._streams.num_grammars:
             # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on
             # what the proposals are.
             blocks = blocks.legal()
-            tokens = np.array(blocks.tokens, np.int64)
-        return blocks, tokens
+        return blocks, np.array(blocks.tokens, np.int64)
 
     def _pack(self, plan: BatchPlan, lengths: list[int], tokens: Int64Array) -> PackedRows:
         """What the target is given: each block's anchor and proposals, of which `tokens` holds `lengths`, then the
