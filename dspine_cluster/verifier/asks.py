@@ -42,9 +42,9 @@ class Asks:
         for attachment, number in zip(self.attachments, rounds, strict=True):
             attachment.asked_round, attachment.asked_at_s = number, now_s
             attachment.block = attachment.refusal = None
-        awaited.update(zip(uids, self.attachments, strict=True))
         if uids != link.unchanging.uids:
             link.unchanging = self._unchanging()
+        awaited.update(link.unchanging.attachments)
         numbers = link.unchanging.numbers.copy()
         anchors = [session.tokens[-1] for session in sessions]
         numbers[1:5] = (rounds, anchors, self.positions, self.wanted.num_proposals)  # rows as in `Draft`
@@ -59,7 +59,7 @@ class Asks:
         seeds = [attachment.seed for attachment in own]
         return Unchanging(
             self.uids,
-            self.attachments,
+            dict(zip(self.uids, own, strict=True)),
             np.array((self.uids, none, none, none, none, before_output, has_seed, seeds), np.int64),
             np.array([attachment.temperature for attachment in own], np.float64),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,6 +16,8 @@ from dspine_cluster.transport.messages import Float64Array, Int64Array, Opened
 from dspine_cluster.transport.round_messages import NUM_DRAFT_COLUMNS
 from dspine_cluster.verifier.drafted import DraftedBlock
 
+UNSETTLED = -1
+"""Before every position."""
 _REMEMBERED_ASKS = 64
 """More rounds than pass before a new drafter's first answer, which tells how long its drafts take."""
 
@@ -47,13 +48,14 @@ class Unchanging(NamedTuple):
     request."""
 
     uids: list[int]
-    attachments: Sequence[Attachment]
+    attachments: dict[int, Attachment]
+    """By uid, in order."""
     numbers: Int64Array
     """As in `Draft`, but 0 where a number changes, and less the position where it follows from that."""
     temperatures: Float64Array
 
 
-OF_NOBODY = Unchanging([], [], np.zeros((NUM_DRAFT_COLUMNS, 0), np.int64), np.zeros(0))
+OF_NOBODY = Unchanging([], {}, np.zeros((NUM_DRAFT_COLUMNS, 0), np.int64), np.zeros(0))
 
 
 @dataclass(slots=True, eq=False)
@@ -91,10 +93,7 @@ class Attachment:
     """Pages that `Open` named."""
     fresh_start: int
     """Features of positions before it are old: they existed when the request attached, or have been sent before."""
-    is_steady: bool = False
-    """Whether the drafter lacked nothing but what the last pass computed when it was asked last, and nothing has
-    changed that since. Such requests are handled together; `fresh_start` waits then until `unsettle`."""
-    sent_to: int = 0
+    sent_to: int = UNSETTLED
     """While it is steady, where the features that have been sent end: `sent` takes that over when it is looked at."""
     features_from: int = 0
     """From this position on features exist, as far as was looked last. It only matters where not all were sent."""
@@ -127,9 +126,15 @@ class Attachment:
         self.has_seed, self.seed = sampling.seed is not None, sampling.seed or 0
 
     @property
+    def is_steady(self) -> bool:
+        """Whether the drafter lacked nothing but what the last pass computed when it was asked last, and nothing has
+        changed that since. Such requests are handled together; `fresh_start` waits then until `unsettle`."""
+        return self.sent_to != UNSETTLED
+
+    @property
     def sent(self) -> PositionRanges:
         """Positions whose features have been sent, or which the drafter had already."""
-        if self.is_steady and self.sent_to > self._sent.end:
+        if self.sent_to > self._sent.end:
             self._sent.grow(self.sent_to)
         return self._sent
 
@@ -154,14 +159,14 @@ class Attachment:
         """Whether its drafter lacks nothing now: it is steady then."""
         end = self.session.anchor_position
         if self.has_all_before(end):
-            self.is_steady, self.sent_to, self.fresh_start = True, end, end
+            self.sent_to = self.fresh_start = end
         return self.is_steady
 
     def unsettle(self) -> None:
         """What the drafter lacks has to be looked at anew."""
         if self.is_steady:
             self.fresh_start = self.sent.end
-            self.is_steady = False
+            self.sent_to = UNSETTLED
 
     def when_asked_s(self, number: int) -> float | None:
         """When the draft of a round was asked for, if that is known still."""

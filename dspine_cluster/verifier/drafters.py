@@ -198,7 +198,7 @@ class Drafters:
         """What each drafter is to be asked for; those that are attached to none, or to one that rests, are attached."""
         for link in self._links.all:
             if link.unchanging.uids == wanted.uids and not link.pace.is_resting(now_s):
-                return [Asks(link, link.unchanging.attachments, wanted)]
+                return [Asks(link, [*link.unchanging.attachments.values()], wanted)]
         usable = self._links.usable_attachment_of
         found = [usable(session, now_s) or self._attach(session) for session in wanted.sessions]
         asks = []

@@ -14,7 +14,7 @@ from dspine_cluster.core.session import Session
 from dspine_cluster.transport.channel import Channel
 from dspine_cluster.transport.messages import FeatureBatch, Features, Int64Array, UInt8Array
 from dspine_cluster.verifier.asks import Asks
-from dspine_cluster.verifier.attachments import Attachment
+from dspine_cluster.verifier.attachments import UNSETTLED, Attachment
 
 _MESSAGE_TOKENS = 512
 """Positions in one message at most: bounds what is read from the device at once."""
@@ -45,7 +45,7 @@ class _Batch:
     room_tokens: int
     """How many more it takes now."""
     attachments: list[Attachment] = field(default_factory=list)
-    sessions: list[Session] = field(default_factory=list)
+    uids: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     """The first position of each."""
     counts: list[int] = field(default_factory=list)
@@ -55,23 +55,23 @@ class _Batch:
     def add(
         self,
         attachments: Sequence[Attachment],
-        sessions: Sequence[Session],
+        uids: Sequence[int],
         starts: Sequence[int],
         counts: Sequence[int],
         num_tokens: int,
     ) -> None:
         """Rows that are `num_tokens` positions together."""
         self.attachments += attachments
-        self.sessions += sessions
+        self.uids += uids
         self.starts += starts
         self.counts += counts
         self.num_tokens += num_tokens
         self.room_tokens -= num_tokens
 
-    def take(self) -> tuple[list[Attachment], list[Session], list[int], list[int]]:
+    def take(self) -> tuple[list[Attachment], list[int], list[int], list[int]]:
         """The columns; none are left."""
-        taken = self.attachments, self.sessions, self.starts, self.counts
-        self.attachments, self.sessions, self.starts, self.counts, self.num_tokens = [], [], [], [], 0
+        taken = self.attachments, self.uids, self.starts, self.counts
+        self.attachments, self.uids, self.starts, self.counts, self.num_tokens = [], [], [], [], 0
         return taken
 
 
@@ -110,12 +110,14 @@ class FeatureSender:
         Returns whether all the requests are steady still: those whose features found no room are not."""
         channel, attachments = asks.link.channel, asks.attachments
         batch = _Batch(channel, channel.free_credit_bytes // self._row_bytes)
+        starts = [attachment.sent_to for attachment in attachments]
         steady = asks
         others: list[Attachment] = []
-        if not all(are_steady := [attachment.is_steady for attachment in attachments]):
-            steady = asks.part(are_steady)
+        if UNSETTLED in starts:
+            steady = asks.part([start != UNSETTLED for start in starts])
+            starts = [start for start in starts if start != UNSETTLED]
             others = [attachment for attachment in attachments if not attachment.is_steady]
-        if steady.uids and not self._gather_new(batch, steady):
+        if starts and not self._gather_new(batch, steady, starts):
             others = [*attachments]
         for attachment in others:
             self._send_tail(batch, attachment)
@@ -141,16 +143,16 @@ class FeatureSender:
         if attachment.is_answered:
             self._send_paced(attachment, oldest, min(fresh, end), bulk=True)
 
-    def _gather_new(self, batch: _Batch, steady: Asks) -> bool:
-        """Add what the last pass computed of requests that lack nothing else; False if that has no room."""
-        starts = [attachment.sent_to for attachment in steady.attachments]
+    def _gather_new(self, batch: _Batch, steady: Asks, starts: Sequence[int]) -> bool:
+        """Add what the last pass computed of requests that lack nothing else, from `starts` on; False if that has no
+        room."""
         counts = list(map(sub, steady.positions, starts))
         num_tokens = sum(counts)
         if num_tokens > min(batch.room_tokens, self._batch_tokens) or not (
             0 < min(counts) <= max(counts) <= self._most_new_tokens
         ):
             return False
-        batch.add(steady.attachments, steady.wanted.sessions, starts, counts, num_tokens)
+        batch.add(steady.attachments, steady.uids, starts, counts, num_tokens)
         return True
 
     def _send_tail(self, batch: _Batch, attachment: Attachment) -> None:
@@ -174,23 +176,23 @@ class FeatureSender:
             return
         if batch.num_tokens + num_tokens > self._batch_tokens:
             self._send_batch(batch)
-        batch.add([attachment], [attachment.session], [end - num_tokens], [num_tokens], num_tokens)
+        batch.add([attachment], [attachment.session.uid], [end - num_tokens], [num_tokens], num_tokens)
 
     def _send_batch(self, batch: _Batch) -> bool:
         """Send what was gathered, if the channel takes it, and begin anew. Returns whether nothing is left over."""
-        attachments, sessions, starts, counts = batch.take()
+        attachments, uids, starts, counts = batch.take()
         if not attachments:
             return True
-        runs = np.array(([session.uid for session in sessions], starts, counts), np.int64)
-        rows = self._source.read_features(sessions, runs[1], runs[2])
-        is_one = len(sessions) == 1
-        message = Features(sessions[0].uid, starts[0], rows) if is_one else FeatureBatch(runs, rows)
+        runs = np.array((uids, starts, counts), np.int64)
+        rows = self._source.read_features([x.session for x in attachments], runs[1], runs[2])
+        is_one = len(uids) == 1
+        message = Features(uids[0], starts[0], rows) if is_one else FeatureBatch(runs, rows)
         is_sent = batch.channel.send(message)
         for attachment, start, count in zip(attachments, starts, counts, strict=True):
             if not is_sent:
                 attachment.unsettle()
                 attachment.tail = start, start + count
-            elif attachment.is_steady:
+            elif attachment.sent_to != UNSETTLED:
                 attachment.sent_to = start + count
             else:
                 attachment.sent.add(start, start + count)
