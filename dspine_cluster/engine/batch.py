@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dspine_cluster.core.page_pool import num_pages_for
-from dspine_cluster.engine.page_table import IntArray, PageTable, pool_slots
+from dspine_cluster.engine.page_table import IntArray, PageTable
 from dspine_cluster.engine.pools import KvPool, StatePool
 from dspine_cluster.types import PAGE_TOKENS
 from dspine_kernels import gated_delta, kv_write, paged_attention
@@ -58,8 +58,8 @@ class PackedRows:
         self.num_rows = len(tokens)
         self.num_pages = num_pages_for(max(map(add, starts, lengths)))
         """That the longest of the requests needs."""
-        self._page_rows = page_table.rows
-        assert self.num_pages <= self._page_rows.shape[1], "a request has more positions than pages"
+        self._page_table = page_table
+        assert self.num_pages <= page_table.rows.shape[1], "a request has more positions than pages"
 
     @classmethod
     def of(cls, blocks: Sequence[Segment] = (), chunks: Sequence[Segment] = ()) -> PackedRows:
@@ -80,12 +80,12 @@ class PackedRows:
     @property
     def page_table(self) -> npt.NDArray[np.int32]:
         """int32 [num_segments, num_pages]; what lies beyond a request's last position may be any page."""
-        return self._page_rows[self.columns[2], : self.num_pages]
+        return self._page_table.rows[self.columns[2], : self.num_pages]
 
     def places(self) -> tuple[IntArray, IntArray]:
         """The position of each row, and where it is stored, page * 16 + offset: `[num_rows]` each."""
         columns = self.columns
-        return pool_slots(self._page_rows, columns[2], columns[1], columns[0])
+        return self._page_table.places(columns[2], columns[1], columns[0])
 
 
 class SegmentGroup:

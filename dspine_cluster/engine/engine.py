@@ -15,7 +15,7 @@ from dspine_cluster.engine.batch import MIN_ROWS, PackedBatch, PackedRows, Segme
 from dspine_cluster.engine.inference import in_inference_mode
 from dspine_cluster.engine.pace import Pace
 from dspine_cluster.engine.padded_batch import PaddedBatch
-from dspine_cluster.engine.page_table import IntArray, pool_slots
+from dspine_cluster.engine.page_table import IntArray, PageTable
 from dspine_cluster.engine.pass_graphs import PassGraphs
 from dspine_cluster.engine.pools import FeaturePool, KvPool, StatePool
 from dspine_cluster.engine.ranks.followers import Followers
@@ -151,12 +151,12 @@ class Engine:
 
     def read_features(
         self,
-        page_rows: npt.NDArray[np.int32],
+        page_table: PageTable,
         numbers: IntArray,
         starts: IntArray,
         lengths: IntArray,
     ) -> npt.NDArray[np.uint8]:
         """Raw feature rows of the positions start .. start + length - 1 of each run, one run after the other: uint8
-        `[num_rows, row_bytes]`. Run i is of the request that has the pages `page_rows[numbers[i]]`."""
-        _, slots = pool_slots(page_rows, numbers, starts, lengths)
+        `[num_rows, row_bytes]`. Run i is of the request that has row `numbers[i]` of the table."""
+        _, slots = page_table.places(numbers, starts, lengths)
         return self.feature_pool.read(slots)

@@ -69,7 +69,7 @@ class PassRunner:
         slots = np.array(
             [x.state_slot if x.first_new_page is None else self._state_slot(x) for x in sessions]
         )
-        return self._engine.read_features(self._page_table.rows, slots, starts, counts)
+        return self._engine.read_features(self._page_table, slots, starts, counts)
 
     def _blocks(
         self, plans: BlockPlans, drafted: Sequence[DraftedBlock | None]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dspine_cluster.engine.batch import PackedRows, Segment
 from dspine_cluster.engine.engine import Engine
+from dspine_cluster.engine.page_table import PageTable
 from dspine_cluster.models.cache import SequenceCache
 from dspine_cluster.models.config import TargetConfig
 from dspine_cluster.models.target import TargetModel
@@ -131,10 +132,12 @@ def test_features_are_read_as_they_were_written_across_page_borders(target: Targ
     engine = fresh_engine(target)
     slot = engine.state_pool.allocate()
     engine.forward(PackedRows.of(chunks=[Segment(tokens, 0, PAGES, slot)]))
-    everything = engine.read_features(np.array([PAGES], np.int32), *np.array([[0], [0], [50]]))
+    table = PageTable(1)
+    table.write(0, PAGES)
+    everything = engine.read_features(table, *np.array([[0], [0], [50]]))
     assert everything.shape == (50, 8 * 4)
     assert torch.from_numpy(everything.copy()).view(torch.float32).isfinite().all()
-    parts = engine.read_features(np.array([PAGES], np.int32), *np.array([[0, 0], [13, 0], [24, 16]]))
+    parts = engine.read_features(table, *np.array([[0, 0], [13, 0], [24, 16]]))
     assert (parts == np.concatenate((everything[13:37], everything[:16]))).all()
 
 

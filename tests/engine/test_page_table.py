@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspine_cluster.core.page_pool import slot_of
-from dspine_cluster.engine.page_table import PageTable, pool_slots
+from dspine_cluster.engine.page_table import PageTable
 
 pages = st.lists(st.integers(1, 500), max_size=150)
 
@@ -28,11 +28,23 @@ def test_rows_are_the_pages_written_last_and_zero_beyond(
         assert table.rows[slot].tolist() == own + [0] * (table.rows.shape[1] - len(own))
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=6))
-def test_slots_are_those_of_each_position(runs: list[tuple[int, int, int]]) -> None:
-    rows = np.arange(1, 19, dtype=np.int32).reshape(3, 6)[::-1]
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=6),
+    st.integers(0, 5),
+    st.integers(1, 80),
+)
+def test_slots_are_those_of_each_position(
+    runs: list[tuple[int, int, int]], num_kept: int, num_more: int
+) -> None:
+    table = PageTable(3)
+    rows: list[list[int]] = []
+    for row in range(3):
+        table.write(row, [99] * num_kept + [98] * num_more)
+        rows.append([99] * num_kept + list(range(100 * row + 100, 100 * row + 105)))
+        table.write(row, rows[row][:-1], num_kept)
+        table.write(row, rows[row], len(rows[row]) - 1)
     numbers, starts, lengths = np.array(runs).T
-    positions, slots = pool_slots(rows, numbers, starts, lengths)
+    positions, slots = table.places(numbers, starts, lengths)
     expected = [(row, position) for row, start, length in runs for position in range(start, start + length)]
     assert positions.tolist() == [position for _, position in expected]
-    assert slots.tolist() == [slot_of(rows[row].tolist(), position) for row, position in expected]
+    assert slots.tolist() == [slot_of(rows[row], position) for row, position in expected]
