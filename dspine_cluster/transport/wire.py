@@ -7,7 +7,6 @@ limits before memory is given, and whatever is malformed raises `ChannelError`.
 
 from __future__ import annotations
 
-import math
 import struct
 import sys
 from collections.abc import Iterator
@@ -181,13 +180,16 @@ class Decoder:
         return frame
 
     def _give_array(self, kind: Any, shape: Any) -> Any:
-        dtype = _dtype_of(kind)
         if not isinstance(shape, list) or len(shape) > 3:
             raise ValueError("an array's shape must be a list of at most 3 numbers")
-        if not all(type(dim) is int and 0 <= dim <= _MAX_DIM for dim in shape):
-            raise ValueError("an array's shape is out of range")
+        dtype = _dtype_of(kind)
+        num_bytes = dtype.itemsize
+        for dim in shape:
+            if type(dim) is not int or not 0 <= dim <= _MAX_DIM:
+                raise ValueError("an array's shape is out of range")
+            num_bytes *= dim
         start = self._payload_used
-        end = start + math.prod(shape) * dtype.itemsize
+        end = start + num_bytes
         if end > self._payload.size:
             raise ValueError("an array has more elements than there are bytes")
         self._payload_used = end

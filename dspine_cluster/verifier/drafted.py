@@ -41,26 +41,20 @@ class DraftedBlock(Struct, eq=False):
         return None if self.told is None else self.told.probs[self.place]
 
 
-def read_blocks(
-    message: Proposals, rows: Sequence[int], sampled: Sequence[int], vocab_size: int
-) -> list[DraftedBlock]:
-    """Some rows of `message`; of these, `sampled` need the distributions, by their index among `rows`.
+def read_blocks(message: Proposals, sampled: Sequence[int], vocab_size: int) -> list[DraftedBlock]:
+    """The rows of `message`; of these, `sampled` need the distributions.
 
     Raises:
         ChannelError: one of the rows cannot be used.
     """
     _check_ids(message.tokens, vocab_size)
-    tokens, cells = message.tokens.tolist(), read_cells(message.bins)
-    if len(rows) < len(cells):
-        tokens, cells = [tokens[row] for row in rows], [cells[row] for row in rows]
-    blocks = list(map(DraftedBlock, tokens, cells))
+    blocks = list(map(DraftedBlock, message.tokens.tolist(), read_cells(message.bins)))
     if sampled:
         place_of = _check_distributions(message, vocab_size)
-        for index in sampled:
-            if rows[index] not in place_of:
+        for row in sampled:
+            if row not in place_of:
                 raise ChannelError("proposals for a sampled request came without their distribution")
-            block = blocks[index]
-            block.told, block.place = message, place_of[rows[index]]
+            blocks[row].told, blocks[row].place = message, place_of[row]
     return blocks
 
 
@@ -115,4 +109,4 @@ def _check_distributions(message: Proposals, vocab_size: int) -> dict[int, int]:
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
-    return {row: place for place, row in enumerate(told.tolist())}
+    return dict(zip(told.tolist(), range(len(told)), strict=True))

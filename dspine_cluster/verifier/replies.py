@@ -63,26 +63,24 @@ class Replies:
 
     def _take_proposals(self, link: Link, message: Proposals) -> None:
         """Keep the blocks of present rounds; those of earlier rounds only tell how long drafts take."""
-        uids, numbers = message.uids.tolist(), message.rounds.tolist()
-        attachments = list(map(link.attachments.get, uids))
-        rows: list[int] = []
-        present: list[Attachment] = []
+        uids, numbers, _ = message.numbers.tolist()
+        attachments = map(link.attachments.get, uids)
+        present: dict[int, Attachment] = {}  # by row
         ask_times_s: list[float] = []
         for row, (attachment, number) in enumerate(zip(attachments, numbers, strict=True)):
             if attachment is None:
                 continue
             if attachment.asked_round == number == attachment.session.round:
-                rows.append(row)
-                present.append(attachment)
+                present[row] = attachment
             elif (asked_at_s := attachment.when_asked_s(number)) is not None:
                 ask_times_s.append(asked_at_s)
-        if rows:
+        if present:
             self._slowest_draft_s = max(self._slowest_draft_s, message.draft_s)
-            ask_times_s.append(min([attachment.asked_at_s for attachment in present]))
-            sampled = [index for index, attachment in enumerate(present) if attachment.needs_distributions]
-            blocks = read_blocks(message, rows, sampled, self._vocab_size)
-            for attachment, block, row in zip(present, blocks, rows, strict=True):
-                attachment.block = block
+            ask_times_s.append(min([attachment.asked_at_s for attachment in present.values()]))
+            sampled = [row for row, attachment in present.items() if attachment.needs_distributions]
+            blocks = read_blocks(message, sampled, self._vocab_size)
+            for row, attachment in present.items():
+                attachment.block = blocks[row]
                 link.awaited.pop(uids[row], None)
         if ask_times_s:
-            link.pace.note_draft(self._clock() - min(ask_times_s), late=not rows)
+            link.pace.note_draft(self._clock() - min(ask_times_s), late=not present)

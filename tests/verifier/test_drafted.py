@@ -51,11 +51,11 @@ def test_proposals_that_cannot_come_from_their_distribution_are_refused(
     candidates: list[int], probs: list[float]
 ) -> None:
     with pytest.raises(ChannelError, match="not drawn"):
-        read_blocks(proposals(candidates, probs), [0], [0], vocab_size=10)
+        read_blocks(proposals(candidates, probs), [0], vocab_size=10)
 
 
 def test_a_distribution_that_is_not_needed_is_not_looked_at() -> None:
-    (block,) = read_blocks(proposals([8], [0.0]), [0], [], vocab_size=10)
+    (block,) = read_blocks(proposals([8], [0.0]), [], vocab_size=10)
     assert lay_out([1], [block], [2]) == [1, PROPOSED, PROPOSED]
     assert block.probs is None
 
@@ -70,7 +70,7 @@ def test_each_block_has_its_own_row_and_the_distributions_it_needs() -> None:
         bins=bins_of(np.array([[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]], np.float32)),
         draft_s=0.0,
     )
-    plain, sampled = read_blocks(message, [0, 2], [1], vocab_size=10)
+    plain, _, sampled = read_blocks(message, [2], vocab_size=10)
     assert lay_out([8, 9], [plain, sampled], [2, 2]) == [8, 1, 2, 9, 5, 6]
     assert (plain.cells, sampled.cells) == (cells_of([0.0, 0.0]), cells_of([1.0, 1.0]))
     assert plain.candidates is None
@@ -86,14 +86,14 @@ def test_a_distribution_that_is_needed_and_was_not_told_is_missed() -> None:
         probs=np.empty((0, 2, 1), np.float32),
     )
     with pytest.raises(ChannelError, match="without their distribution"):
-        read_blocks(message, [0], [0], vocab_size=10)
+        read_blocks(message, [0], vocab_size=10)
 
 
 def test_ids_beyond_the_vocabulary_are_refused_wherever_they_are_of_use() -> None:
     with pytest.raises(ChannelError, match="vocabulary"):
-        read_blocks(proposals([PROPOSED], [1.0]), [0], [], vocab_size=PROPOSED)
+        read_blocks(proposals([PROPOSED], [1.0]), [], vocab_size=PROPOSED)
     with pytest.raises(ChannelError, match="vocabulary"):
-        read_blocks(proposals([PROPOSED, -1], [1.0, 0.0]), [0], [0], vocab_size=10)
+        read_blocks(proposals([PROPOSED, -1], [1.0, 0.0]), [0], vocab_size=10)
 
 
 def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
