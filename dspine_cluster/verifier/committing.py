@@ -67,22 +67,21 @@ class Committing:
         drafted: Sequence[DraftedBlock | None],
     ) -> None:
         sessions, uids, verified = blocks.sessions, blocks.uids, blocks.verify_lengths
-        by_uid, most = self._streams.by_uid, self._max_proposals
-        streams = [by_uid[uid] for uid in uids]
+        most, cohort = self._max_proposals, self._streams.cohort(uids)
         accepted = verdicts.num_accepted[: len(blocks)]
         starts, chosen = verdicts.starts, verdicts.tokens
         tokens = [chosen[start : start + num + 1] for start, num in zip(starts, accepted, strict=False)]
         proposed = [0 if block is None else len(block.cells) for block in drafted]
         useful = [before - len(own) for before, own in zip(blocks.num_useful, tokens, strict=True)]
-        texts: list[str | Detokenizer] = [stream.detokenizer for stream in streams]
+        texts: list[str | Detokenizer] = [*cohort.detokenizers]
         reasons: list[FinishReason | None] = [None] * len(sessions)
         may_end = [
             row
-            for row, (stream, own, left) in enumerate(zip(streams, tokens, useful, strict=True))
+            for row, (stream, own, left) in enumerate(zip(cohort.streams, tokens, useful, strict=True))
             if left < 0 or stream.may_stop or not stream.end_ids.isdisjoint(own)
         ]
         for row in may_end:
-            tokens[row], reasons[row], texts[row] = self._cut(streams[row], tokens[row])
+            tokens[row], reasons[row], texts[row] = self._cut(cohort.streams[row], tokens[row])
             accepted[row] = min(accepted[row], len(tokens[row]))
         counts = list(map(Session.commit_round, sessions, tokens, proposed, verified, accepted))
         commits.outputs += map(Committed, uids, tokens, accepted, reasons, sessions, counts, texts)

@@ -251,26 +251,19 @@ class VerifierLoop:
         self.metrics.cached_prompt_tokens_total += sum(s.usage.cached_prompt_tokens for s in admitted)
 
     def _choose_verify_lengths(self, blocks: BlockPlans, budget: Budget) -> list[int]:
-        sessions = blocks.sessions
-        num_proposals: list[int] = []
-        cells: list[Sequence[int]] = []
-        for num_useful, block in zip(blocks.num_useful, self._drafted, strict=True):
-            if block is None:
-                num_proposals.append(0)
-                cells.append(())
-                continue
-            num_drafted = len(block.cells)
-            num_proposals.append(num_drafted if num_drafted < num_useful else num_useful)
-            cells.append(block.cells)
-        most = self._max_proposals
-        if max(num_proposals, default=0) > most:  # a drafter may send more than it was asked for
-            num_proposals = [min(own, most) for own in num_proposals]
+        cells = [() if block is None else block.cells for block in self._drafted]
+        num_proposals = list(map(len, cells))
+        # A drafter may send more than it was asked for.
+        most = min([self._max_proposals, *blocks.num_useful])
+        if max(num_proposals, default=0) > most:
+            bounds = zip(num_proposals, blocks.num_useful, strict=True)
+            num_proposals = [min(own, num_useful, self._max_proposals) for own, num_useful in bounds]
         if 0 in num_proposals:
-            missing = [x for x, own in zip(sessions, num_proposals, strict=True) if own == 0]
+            missing = [x for x, own in zip(blocks.sessions, num_proposals, strict=True) if own == 0]
             self.drafters.count_fallbacks([x for x in missing if self._pacing.is_drafted(x)])
         load = load_ahead(blocks, num_proposals, self.streams.prefilling, budget)
-        is_greedy = [session.is_greedy for session in sessions]
-        return self.policy.choose(Blocks(blocks.uids, num_proposals, cells, is_greedy), load)
+        are_greedy = self.streams.cohort(blocks.uids).are_greedy
+        return self.policy.choose(Blocks(blocks.uids, num_proposals, cells, are_greedy), load)
 
     def _ask_for_drafts(self, plan: BatchPlan, commits: Commits) -> None:
         """Ask for the next blocks of all requests whose round or prefill has just ended."""

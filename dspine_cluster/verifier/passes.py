@@ -75,13 +75,12 @@ class PassRunner:
         self, plans: BlockPlans, drafted: Sequence[DraftedBlock | None]
     ) -> tuple[BlockBatch, Int64Array]:
         """What is verified, and its tokens as an array."""
-        by_uid = self._streams.by_uid
-        contexts: list[Sequence[int]] = [session.tokens for session in plans.sessions]
+        cohort = self._streams.cohort(plans.uids)
+        contexts: list[Sequence[int]] = [*cohort.contexts]
         drafts: list[DrawnFrom | None] = [*drafted]
         tokens = lay_out([context[-1] for context in contexts], drafted, plans.verify_lengths)
-        rules = [by_uid[uid].rules for uid in plans.uids]
         num_rows = [length + 1 for length in plans.verify_lengths]
-        blocks = BlockBatch(rules, contexts, num_rows, tokens, drafts)
+        blocks = BlockBatch([*cohort.rules], contexts, num_rows, tokens, drafts)
         if self._streams.num_grammars:
             # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on
             # what the proposals are.
@@ -92,22 +91,17 @@ class PassRunner:
         """What the target is given: each block's anchor and proposals, of which `tokens` holds `lengths`, then the
         chunks."""
         sessions, starts, num_blocks = plan.blocks.sessions, plan.blocks.starts, len(lengths)
+        state_slots = self._streams.cohort(plan.blocks.uids).state_slots
         if plan.chunks:
             sessions = plan.sessions
             starts = [session.num_computed for session in sessions]
+            state_slots = cast("list[int]", [session.state_slot for session in sessions])
             lengths = lengths + [chunk.num_tokens for chunk in plan.chunks]
             tokens = np.concatenate((tokens, *[chunk.tokens for chunk in plan.chunks]))
         for session in sessions:
             if session.first_new_page is not None:
                 self._state_slot(session)
-        return PackedRows(
-            tokens,
-            lengths,
-            starts,
-            cast("list[int]", [session.state_slot for session in sessions]),
-            self._page_table,
-            num_blocks=num_blocks,
-        )
+        return PackedRows(tokens, lengths, starts, state_slots, self._page_table, num_blocks=num_blocks)
 
     def _state_slot(self, session: Session) -> int:
         """The session's slot, whose row of the page table is up to date then."""

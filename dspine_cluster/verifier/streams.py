@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import cast
 
 from dspine_cluster.core.batch_plan import BatchPlan
 from dspine_cluster.core.fair_queue import FairQueue
@@ -44,6 +45,22 @@ class Stream:
             self.timeline.note(self.session)
 
 
+class Cohort:
+    """Requests that decode together, and what of each is the same in all their rounds: in columns."""
+
+    __slots__ = ("are_greedy", "contexts", "detokenizers", "rules", "state_slots", "streams", "uids")
+
+    def __init__(self, uids: Sequence[int], streams: Sequence[Stream]) -> None:
+        sessions = [stream.session for stream in streams]
+        self.uids = uids
+        self.streams = streams
+        self.rules = [stream.rules for stream in streams]
+        self.detokenizers = [stream.detokenizer for stream in streams]
+        self.contexts = [session.tokens for session in sessions]
+        self.are_greedy = [session.is_greedy for session in sessions]
+        self.state_slots = [cast("int", session.state_slot) for session in sessions]
+
+
 class Streams:
     """Owns sessions from submission to end; pages and slots are freed on every path out."""
 
@@ -60,6 +77,8 @@ class Streams:
         """Those of them whose prompts are being computed, in the same order."""
         self.waiting = FairQueue[Session]()
         """Sessions in the order in which they will be admitted."""
+        self._cohort = Cohort([], [])
+        """Of the last round, until one that runs ends or gives up its slot."""
         self._expected: dict[int, int] = {}
         """Tokens that each waiting session has to prefill, by uid: those not cached when it began to wait."""
 
@@ -90,6 +109,12 @@ class Streams:
         """Committed tokens still to be prefilled, those that are cached left out."""
         left = sum(len(session.tokens) - session.num_computed for session in self.prefilling)
         return sum(self._expected.values()) + left
+
+    def cohort(self, uids: Sequence[int]) -> Cohort:
+        """Of some that decode; those of the next round are most often the same."""
+        if self._cohort.uids != uids:
+            self._cohort = Cohort(uids, [self.by_uid[uid] for uid in uids])
+        return self._cohort
 
     def add(self, stream: Stream) -> None:
         """Take in a new request."""
@@ -173,6 +198,7 @@ class Streams:
         slot = session.state_slot
         assert slot is not None
         self._charge([session])
+        self._cohort = Cohort([], [])
         self.running.remove(session)
         if session.phase is Phase.PREFILL:
             self.prefilling.remove(session)

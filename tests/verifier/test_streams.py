@@ -93,3 +93,27 @@ def test_whoever_waits_is_served_by_all_that_was_computed_for_each_client() -> N
     assert shares.served("busy") - shares.served("new") == 1 + 12
     streams.remove(0, keep_state=False)
     assert shares.served("busy") - shares.served("new") == 1 + 12
+
+
+def test_requests_that_decode_together_again_after_they_gave_way_have_the_slots_of_now() -> None:
+    streams = RandomStreams(0, has_states=False).streams
+
+    def admit(session: Session) -> None:
+        num_tokens = len(session.tokens)
+        streams.apply(BatchPlan(chunks=[ChunkPlan(session, num_tokens, num_new_pages=20, resume=COLD_START)]))
+        session.advance_prefill(num_tokens)
+        streams.commit_first(session, 5)
+
+    sessions = []
+    for uid in range(2):
+        request = GenerateRequest(str(uid), (1,) * 20, SamplingParams(), StopConditions(500))
+        streams.add(stream := make_stream(uid, request))
+        admit(stream.session)
+        sessions.append(stream.session)
+    before = streams.cohort([0, 1])
+    assert streams.cohort([0, 1]) is before
+    streams.apply(BatchPlan(preempted=sessions))
+    for session in sessions:
+        admit(session)
+    slots = [session.state_slot for session in sessions]
+    assert streams.cohort([0, 1]).state_slots == slots != before.state_slots
