@@ -39,7 +39,7 @@ class PackedRows:
 
     def __init__(
         self,
-        tokens: IntArray,
+        tokens: Sequence[int],
         lengths: Sequence[int],
         starts: Sequence[int],
         state_slots: Sequence[int],
@@ -47,8 +47,8 @@ class PackedRows:
         *,
         num_blocks: int,
     ) -> None:
-        """`tokens` are those of all segments, `[num_rows]`; `lengths`, `starts` and `state_slots` have a number for
-        each; see `Segment`. The rows of `page_table` are up to date."""
+        """`tokens` are those of all segments, `lengths`, `starts` and `state_slots` have a number for each; see
+        `Segment`. The rows of `page_table` are up to date."""
         self.tokens = tokens
         self.lengths, self.starts, self.state_slots = lengths, starts, state_slots
         self.num_blocks = num_blocks
@@ -68,7 +68,7 @@ class PackedRows:
         for slot, own in zip(state_slots, pages, strict=True):
             page_table.write(slot, own)
         return cls(
-            np.array([*chain.from_iterable(tokens)], np.int64),
+            list(chain.from_iterable(tokens)),
             list(map(len, tokens)),
             list(starts),
             list(state_slots),

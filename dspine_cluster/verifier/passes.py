@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -39,11 +40,11 @@ class PassRunner:
         `drafted` holds what drafters proposed for each block. Without `with_features` features may be left out. The
         accepted inputs of each block are left to be replayed by the next pass.
         """
-        blocks, tokens = self._blocks(plan.blocks, drafted)
-        packed = self._pack(plan, blocks.num_rows, tokens)
+        blocks = self._blocks(plan.blocks, drafted)
+        packed = self._pack(plan, blocks)
         hidden = sampled = self._engine.forward(packed, with_features=with_features)
         if plan.chunks:
-            num_rows = len(tokens)
+            num_rows = len(blocks.tokens)
             completing = list(_completing_chunks(plan, num_rows))
             sampled = torch.cat((hidden[:num_rows], hidden[[row for _, row in completing]]))
             for session, _ in completing:
@@ -71,37 +72,32 @@ class PassRunner:
         )
         return self._engine.read_features(self._page_table, slots, starts, counts)
 
-    def _blocks(
-        self, plans: BlockPlans, drafted: Sequence[DraftedBlock | None]
-    ) -> tuple[BlockBatch, Int64Array]:
-        """What is verified, and its tokens as an array."""
+    def _blocks(self, plans: BlockPlans, drafted: Sequence[DraftedBlock | None]) -> BlockBatch:
         cohort = self._streams.cohort(plans.uids)
         contexts: list[Sequence[int]] = [*cohort.contexts]
         drafts: list[DrawnFrom | None] = [*drafted]
         tokens = lay_out([context[-1] for context in contexts], drafted, plans.verify_lengths)
         num_rows = [length + 1 for length in plans.verify_lengths]
         blocks = BlockBatch([*cohort.rules], contexts, num_rows, tokens, drafts)
-        if self._streams.num_grammars:
-            # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on
-            # what the proposals are.
-            blocks = blocks.legal()
-        return blocks, np.array(blocks.tokens, np.int64)
+        # Proposals that grammars forbid go here and not before verify lengths are chosen: these may not depend on what
+        # the proposals are.
+        return blocks.legal() if self._streams.num_grammars else blocks
 
-    def _pack(self, plan: BatchPlan, lengths: list[int], tokens: Int64Array) -> PackedRows:
-        """What the target is given: each block's anchor and proposals, of which `tokens` holds `lengths`, then the
-        chunks."""
-        sessions, starts, num_blocks = plan.blocks.sessions, plan.blocks.starts, len(lengths)
+    def _pack(self, plan: BatchPlan, blocks: BlockBatch) -> PackedRows:
+        """What the target is given: each block's anchor and proposals, then the chunks."""
+        sessions, starts = plan.blocks.sessions, plan.blocks.starts
+        tokens, lengths = blocks.tokens, blocks.num_rows
         state_slots = self._streams.cohort(plan.blocks.uids).state_slots
         if plan.chunks:
             sessions = plan.sessions
             starts = [session.num_computed for session in sessions]
             state_slots = cast("list[int]", [session.state_slot for session in sessions])
             lengths = lengths + [chunk.num_tokens for chunk in plan.chunks]
-            tokens = np.concatenate((tokens, *[chunk.tokens for chunk in plan.chunks]))
+            tokens = [*tokens, *chain.from_iterable([chunk.tokens for chunk in plan.chunks])]
         for session in sessions:
             if session.first_new_page is not None:
                 self._state_slot(session)
-        return PackedRows(tokens, lengths, starts, state_slots, self._page_table, num_blocks=num_blocks)
+        return PackedRows(tokens, lengths, starts, state_slots, self._page_table, num_blocks=len(blocks))
 
     def _state_slot(self, session: Session) -> int:
         """The session's slot, whose row of the page table is up to date then."""

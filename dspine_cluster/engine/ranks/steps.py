@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 
-import numpy as np
-
 from dspine_cluster.engine.batch import PackedRows
 from dspine_cluster.engine.page_table import PageTable
 
@@ -44,9 +42,8 @@ def encode_step(step: Step) -> bytes:
     sizes = (len(step.copies), packed.num_blocks, len(packed.lengths), packed.num_rows, packed.num_pages)
     numbers = array("i", sizes)
     numbers.extend(chain.from_iterable(step.copies))
-    for column in (step.num_pending, packed.lengths, packed.starts, packed.state_slots):
+    for column in (step.num_pending, packed.lengths, packed.starts, packed.state_slots, packed.tokens):
         numbers.extend(column)
-    numbers.extend(packed.tokens.tolist())
     return numbers.tobytes() + packed.page_table.tobytes()
 
 
@@ -64,7 +61,7 @@ def decode_step(data: bytes) -> Step:
     copies = [take(3) for _ in range(num_copies)]
     num_pending = take(num_blocks).tolist()
     lengths, starts, state_slots = (take(num_segments).tolist() for _ in range(3))
-    tokens = np.array(take(num_tokens), np.int64)
+    tokens = take(num_tokens).tolist()
     page_table = PageTable(max(state_slots) + 1)
     for slot in state_slots:
         page_table.write(slot, take(num_pages))
