@@ -18,7 +18,6 @@ import numpy as np
 
 from dspine_cluster.errors import ChannelError
 from dspine_cluster.transport.channel import ChannelLimits
-from dspine_cluster.transport.columns import Said
 from dspine_cluster.transport.messages import Message, UInt8Array
 from dspine_cluster.transport.shared_ring import RingReader, RingWriter
 
@@ -28,12 +27,12 @@ Buffer: TypeAlias = "bytes | memoryview"
 
 _PREFIX = struct.Struct("<IIQ")
 """Bytes of the header, bytes of all arrays, and where in the ring these begin, plus 1: 0 where they follow the header;
-see `shared_ring`."""
+see `shared_ring`. A `Credit` is a prefix alone, whose third number is its own plus 1."""
 _MAX_DIM = 1 << 24
 _NOTHING: UInt8Array = np.empty(0, np.uint8)
 
 
-class Credit(Said, frozen=True, forbid_unknown_fields=True, tag="credit"):
+class Credit(msgspec.Struct, frozen=True):
     """The receiver has taken `Features` with this many bytes of rows: the sender may send as many again."""
 
     num_bytes: int
@@ -56,6 +55,8 @@ class Encoder:
             ValueError: the frame exceeds a limit.
             ChannelError: the peer has broken the ring.
         """
+        if isinstance(frame, Credit):
+            return [_PREFIX.pack(0, 0, frame.num_bytes + 1)]
         header = self._msgpack.encode(frame)
         arrays, self._arrays = self._arrays, []
         payload_bytes = sum([view.nbytes for view in arrays])
@@ -87,7 +88,7 @@ class Decoder:
         self._ring = ring
         self._max_header_bytes = max_header_bytes
         self._max_payload_bytes = max_payload_bytes
-        self._msgpack = msgspec.msgpack.Decoder(Frame, dec_hook=self._give_array)
+        self._msgpack = msgspec.msgpack.Decoder(Message, dec_hook=self._give_array)
         self._shared = memoryview(bytearray(_PREFIX.size + max_header_bytes))
         self._num_shared = 0
         """Bytes of the stream that wait in the shared buffer: less than prefix and header of one frame."""
@@ -96,7 +97,8 @@ class Decoder:
         self._num_payload = 0
         """Bytes of `_payload` that have arrived."""
         self._payload_used = 0
-        self._is_payload_shared = False
+        self._place = 0
+        """The prefix' third number."""
 
     @property
     def is_between_frames(self) -> bool:
@@ -128,7 +130,7 @@ class Decoder:
         start = 0
         while (body := self._start_frame(start, end)) is not None:
             start = body
-            if not self._is_payload_shared:
+            if not self._place:
                 self._num_payload = min(self._payload.size, end - body)
                 self._payload[: self._num_payload] = self._shared[body : body + self._num_payload]
                 start += self._num_payload
@@ -143,7 +145,9 @@ class Decoder:
         if end - start < _PREFIX.size:
             return None
         header_bytes, payload_bytes, place = _PREFIX.unpack_from(self._shared, start)
-        if not 0 < header_bytes <= self._max_header_bytes or payload_bytes > self._max_payload_bytes:
+        is_credit = place and not (header_bytes or payload_bytes)
+        is_message = 0 < header_bytes <= self._max_header_bytes and payload_bytes <= self._max_payload_bytes
+        if not (is_message or is_credit):
             raise ChannelError(
                 f"the peer sent a frame beyond the limits: {header_bytes} + {payload_bytes} bytes"
             )
@@ -151,8 +155,10 @@ class Decoder:
         if body > end:
             return None
         self._header = bytes(self._shared[start + _PREFIX.size : body])
-        self._is_payload_shared = place > 0
-        if not place:
+        self._place = place
+        if is_credit:
+            self._payload = _NOTHING
+        elif not place:
             self._payload = np.empty(payload_bytes, np.uint8)
         elif self._ring is None:
             raise ChannelError("the peer sent through shared memory what it may not")
@@ -162,22 +168,22 @@ class Decoder:
         return body
 
     def _finish(self) -> tuple[Frame, int]:
-        frame = self._decode()
+        frame = self._decode() if self._header else Credit(self._place - 1)
         num_bytes = _PREFIX.size + len(self._header) + self._payload.size
         # Shared memory is the sender's again once nobody has it.
         self._payload, self._num_payload = _NOTHING, 0
         return frame, num_bytes
 
-    def _decode(self) -> Frame:
+    def _decode(self) -> Message:
         self._payload_used = 0
         try:
-            frame: Frame = self._msgpack.decode(self._header)
-            frame.check()
+            message: Message = self._msgpack.decode(self._header)
+            message.check()
         except (ValueError, TypeError, RecursionError) as error:
             raise ChannelError(f"the peer sent a malformed message: {error}") from error
         if self._payload_used != self._payload.size:
             raise ChannelError("the peer sent a message with more bytes than its arrays have")
-        return frame
+        return message
 
     def _give_array(self, kind: Any, shape: Any) -> Any:
         if not isinstance(shape, list) or len(shape) > 3:
@@ -195,7 +201,7 @@ class Decoder:
         self._payload_used = end
         array = np.ndarray(shape, dtype, self._payload, start)
         # The sender can change what it shares after it was checked. Features may be any numbers, but nothing else may.
-        return array.copy() if self._is_payload_shared and dtype != np.uint8 else array
+        return array.copy() if self._place and dtype != np.uint8 else array
 
 
 @cache

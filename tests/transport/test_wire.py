@@ -230,6 +230,7 @@ FEATURES: dict[str, Any] = {"type": "features", "uid": 1, "start": 0}
     "data",
     [
         struct.pack("<IIQ", 0, 0, 0),
+        struct.pack("<IIQ", 0, 5, 1) + bytes(5),
         struct.pack("<IIQ", 5000, 0, 0),
         struct.pack("<IIQ", 10, 5000, 0),
         frame_of({"type": "unknown"}),
