@@ -17,7 +17,7 @@ Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 INT8, INT32, INT64 = np.dtype(np.int8), np.dtype(np.int32), np.dtype(np.int64)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-_UNSIGNED = {INT8: np.dtype(np.uint8), INT32: np.dtype(np.uint32)}
+_UNSIGNED: dict[np.dtype[Any], np.dtype[Any]] = {INT8: np.dtype(np.uint8), INT32: np.dtype(np.uint32)}
 
 MAX_POSITION = 2**40 - 1
 MAX_UID = 2**63 - 1
