@@ -26,8 +26,8 @@ class DraftedBlock(Struct, eq=False):
     cells: list[int]
     """Where each of its proposals belongs by the drafter's confidence there; see `core.survival.cells_of`."""
     told: Proposals | None = None
-    """The message that tells of its distributions; None where the request needs none: it does not sample, or with a
-    seed."""
+    """The message that tells of its distributions; None where there are none, as the request does not sample or with a
+    seed, or where nobody needs those of the message."""
     place: int = 0
     """Which of the sampled blocks of `told`."""
 
@@ -50,11 +50,11 @@ def read_blocks(message: Proposals, sampled: Sequence[int], vocab_size: int) -> 
     _check_ids(message.tokens, vocab_size)
     blocks = list(map(DraftedBlock, message.tokens.tolist(), read_cells(message.bins)))
     if sampled:
-        place_of = _check_distributions(message, vocab_size)
-        for row in sampled:
-            if row not in place_of:
-                raise ChannelError("proposals for a sampled request came without their distribution")
-            blocks[row].told, blocks[row].place = message, place_of[row]
+        told = _check_distributions(message, vocab_size)
+        if not set(told).issuperset(sampled):
+            raise ChannelError("proposals for a sampled request came without their distribution")
+        for place, row in enumerate(told):
+            blocks[row].told, blocks[row].place = message, place
     return blocks
 
 
@@ -91,9 +91,9 @@ def _check_ids(ids: Int32Array, vocab_size: int) -> None:
         raise ChannelError(f"proposals hold token ids outside the vocabulary of {vocab_size}")
 
 
-def _check_distributions(message: Proposals, vocab_size: int) -> dict[int, int]:
-    """What speculative sampling divides by must be distributions that can have given the proposals. Returns the place
-    among them of each row that they are told of."""
+def _check_distributions(message: Proposals, vocab_size: int) -> list[int]:
+    """What speculative sampling divides by must be distributions that can have given the proposals. Returns the rows
+    that they are told of."""
     told = message.is_sampled.nonzero()[0]
     tokens, candidates, probs = message.tokens.take(told, 0), message.candidates, message.probs
     _check_ids(candidates, vocab_size)
@@ -109,4 +109,5 @@ def _check_distributions(message: Proposals, vocab_size: int) -> dict[int, int]:
         raise ChannelError(
             "proposals for a sampled request were not drawn from the distribution they came with"
         )
-    return dict(zip(told.tolist(), range(len(told)), strict=True))
+    rows: list[int] = told.tolist()
+    return rows
