@@ -168,10 +168,11 @@ class VerifierBench:
         self._committed = committed
 
     def _make_texts(self) -> None:
-        """What an event loop does with what it is given."""
+        """What an event loop does with what it is given, which it then lets go."""
         start_s = time.thread_time()
         for own in self._committed:
             own.output()
+        self._committed = ()
         self.delivery_s.append(time.thread_time() - start_s)
 
     def _run_rounds(self, rounds: Rounds, num_rounds: int) -> None:
