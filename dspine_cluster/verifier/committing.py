@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 
 from dspine_cluster.core.batch_plan import BatchPlan, BlockPlans
 from dspine_cluster.core.end_of_request import cut_at_end
@@ -72,14 +73,16 @@ class Committing:
         starts, chosen = verdicts.starts, verdicts.tokens
         tokens = [chosen[start : start + num + 1] for start, num in zip(starts, accepted, strict=False)]
         proposed = [0 if block is None else len(block.cells) for block in drafted]
-        useful = [before - len(own) for before, own in zip(blocks.num_useful, tokens, strict=True)]
+        useful = list(map(sub, blocks.num_useful, map(len, tokens)))
         texts: list[str | Detokenizer] = [*cohort.detokenizers]
         reasons: list[FinishReason | None] = [None] * len(sessions)
-        may_end = [
-            row
-            for row, (stream, own, left) in enumerate(zip(cohort.streams, tokens, useful, strict=True))
-            if left < 0 or stream.may_stop or not stream.end_ids.isdisjoint(own)
-        ]
+        may_end: list[int] = []
+        if cohort.may_stop or min(useful, default=0) < 0 or not cohort.end_ids.isdisjoint(chosen):
+            may_end = [
+                row
+                for row, (stream, own, left) in enumerate(zip(cohort.streams, tokens, useful, strict=True))
+                if left < 0 or stream.may_stop or not stream.end_ids.isdisjoint(own)
+            ]
         for row in may_end:
             tokens[row], reasons[row], texts[row] = self._cut(cohort.streams[row], tokens[row])
             accepted[row] = min(accepted[row], len(tokens[row]))

@@ -48,7 +48,17 @@ class Stream:
 class Cohort:
     """Requests that decode together, and what of each is the same in all their rounds: in columns."""
 
-    __slots__ = ("are_greedy", "contexts", "detokenizers", "rules", "state_slots", "streams", "uids")
+    __slots__ = (
+        "are_greedy",
+        "contexts",
+        "detokenizers",
+        "end_ids",
+        "may_stop",
+        "rules",
+        "state_slots",
+        "streams",
+        "uids",
+    )
 
     def __init__(self, uids: Sequence[int], streams: Sequence[Stream]) -> None:
         sessions = [stream.session for stream in streams]
@@ -59,6 +69,9 @@ class Cohort:
         self.contexts = [session.tokens for session in sessions]
         self.are_greedy = [session.is_greedy for session in sessions]
         self.state_slots = [cast("int", session.state_slot) for session in sessions]
+        self.end_ids = frozenset[int]().union(*[stream.end_ids for stream in streams])
+        """Tokens that end any of the requests."""
+        self.may_stop = any(stream.may_stop for stream in streams)
 
 
 class Streams:
