@@ -141,7 +141,13 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             return most
         left_s = self.draft_cost.seconds(num_blocks) - waited_s
         sizes = range(CHUNK_GRID_TOKENS, most + 1, CHUNK_GRID_TOKENS)
-        return sizes[max(0, bisect_right(sizes, left_s, key=self._prefill_s) - 1)]
+        num_fitting = bisect_right(sizes, left_s, key=self._prefill_s)
+        if num_fitting:
+            return sizes[num_fitting - 1]
+        # What the round would wait for a pass of its own, or what the same tokens would add to the round's pass.
+        wait_s = self._prefill_s(CHUNK_GRID_TOKENS) - left_s
+        added_s = self.pass_cost.prefill_s(num_blocks, CHUNK_GRID_TOKENS, self._features.is_on)
+        return CHUNK_GRID_TOKENS if wait_s < added_s else 0
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
         self._figures.predicted_draft_s += self.draft_cost.seconds(num_blocks) or taken_s

@@ -92,7 +92,7 @@ class VerifyLengthPolicy(Protocol):
 
     def prefill_room(self, most: int, num_blocks: int, waited_s: float) -> int:
         """How many prompt tokens, up to `most`, fill the gap until `num_blocks` drafts come that were asked for
-        `waited_s` ago."""
+        `waited_s` ago; 0 where they had better go with the round that waits for these."""
         return most
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:

@@ -213,12 +213,15 @@ class VerifierLoop:
         self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
-        if not ready and not streams.prefilling and not len(streams.waiting):
-            return BatchPlan()
+        if not ready:
+            has_prompts = streams.prefilling or len(streams.waiting)
+            most = self._pacing.prefill_room(most) if has_prompts else 0
+            if not most:
+                return BatchPlan()
         budget = Budget(
             free_pages=streams.prefix_cache.index.num_available,
             free_slots=streams.num_free_slots,
-            max_batch_tokens=most if ready else self._pacing.prefill_room(most),
+            max_batch_tokens=most,
             prefill_chunk_tokens=self._config.prefill_chunk_tokens,
         )
         blocks = BlockPlans(ready)

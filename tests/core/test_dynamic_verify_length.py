@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from dspine_cluster.core.draft_cost import DraftCost
 from dspine_cluster.core.dynamic_verify_length import DynamicVerifyLength
 from dspine_cluster.core.exploration import Exploration, ExplorationSettings
 from dspine_cluster.core.survival import cells_of
@@ -156,8 +157,20 @@ def test_a_gap_is_filled_with_the_prefill_that_the_draft_leaves_time_for() -> No
         policy.note_drafts(8, 0.3)
     assert policy.prefill_room(1024, 8, 0.0) in (256, 320)
     assert policy.prefill_room(1024, 8, 0.15) in (128, 192)
-    assert policy.prefill_room(1024, 8, 10.0) == 64, "overdue: one chunk of the grid"
+    assert policy.prefill_room(1024, 8, 0.25) == 64, "no longer than in the round"
+    assert policy.prefill_room(1024, 8, 10.0) == 0, "overdue: they may come at once"
     assert policy.prefill_room(128, 8, 0.0) == 128
+
+
+def test_a_gap_shorter_than_what_any_pass_takes_is_left_empty() -> None:
+    policy = DynamicVerifyLength(Random(0))
+    for num_tokens in (64, 128, 256, 512) * 20:
+        policy.note_pass(outcomes_of([]), PassLoad(num_prefill_tokens=num_tokens), 0.2 + 0.0001 * num_tokens)
+    for draft_s, room_tokens in ((0.02, 0), (0.203, 64)):
+        policy.draft_cost = DraftCost()
+        for _ in range(20):
+            policy.note_drafts(8, draft_s)
+        assert policy.prefill_room(1024, 8, 0.0) == room_tokens
 
 
 def play(policy: DynamicVerifyLength, constant_s: float, token_s: float, draft_s: float) -> None:

@@ -84,6 +84,7 @@ class Scripted(VerifyLengthPolicy):
     wants_drafts = True
     drafts_newcomers = True
     has_halves = False
+    gap_tokens = 64
 
     def __init__(self, drafted: Collection[int]) -> None:
         self.drafted = set(drafted)
@@ -98,7 +99,7 @@ class Scripted(VerifyLengthPolicy):
         return self.drafted & set(uids)
 
     def prefill_room(self, most: int, num_blocks: int, waited_s: float) -> int:
-        return 64
+        return self.gap_tokens
 
     def note_drafts(self, num_blocks: int, taken_s: float) -> None:
         self.drafts.append((num_blocks, round(taken_s, 6)))
@@ -216,6 +217,21 @@ def test_a_prompt_that_fills_a_gap_does_so_in_small_chunks(
     bench.run()
     assert policy.passes[2] == [0]
     assert policy.prefilled[2] == 128, "with a round"
+
+
+def test_a_prompt_goes_with_the_round_where_the_gap_is_left_empty(
+    target: TargetModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Scripted([0, 1])
+    policy.gap_tokens = 0
+    bench = Bench(target, monkeypatch, policy, draft_s=0.05)
+    bench.submit(0, num_prompt=10)
+    bench.step()
+    bench.submit(1, num_prompt=100)
+    bench.run()
+    assert policy.passes[:2] == [[], [0]]
+    assert policy.prefilled[:2] == [10, 100]
+    assert not bench.harness.loop.drafters.fallbacks[Fallback.LATE]
 
 
 def test_halves_take_turns(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
