@@ -230,7 +230,7 @@ def test_a_prompt_goes_with_the_round_where_the_gap_is_left_empty(
     bench.submit(1, num_prompt=100)
     bench.run()
     assert policy.passes[:2] == [[], [0]]
-    assert policy.prefilled[:2] == [10, 100]
+    assert policy.prefilled[:2] == [10, 64]
     assert not bench.harness.loop.drafters.fallbacks[Fallback.LATE]
 
 
