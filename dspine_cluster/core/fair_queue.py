@@ -87,6 +87,9 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
 
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
     def __iter__(self) -> Iterator[T]:
         """Looks ahead as if each was charged its cost."""
         shares = self.shares

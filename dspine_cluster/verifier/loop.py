@@ -198,7 +198,7 @@ class VerifierLoop:
         """After a pass: the seconds for which no step can find anything to run unless something arrives or is
         submitted; 0 where only a step can tell."""
         num_running = len(self.streams.running)
-        rest_s = 0.0 if len(self.streams.waiting) else self._pacing.rest_s(num_running)
+        rest_s = 0.0 if self.streams.waiting else self._pacing.rest_s(num_running)
         if rest_s > 0.0:
             self.meter.advance(self._clock(), num_running)
         return rest_s
@@ -206,7 +206,7 @@ class VerifierLoop:
     def _plan(self) -> BatchPlan:
         streams, most = self.streams, self._config.max_batch_tokens
         num_running = len(streams.running)
-        if not len(streams.waiting) and self._pacing.still_waits(num_running):
+        if not streams.waiting and self._pacing.still_waits(num_running):
             self.meter.advance(self._clock(), num_running)
             return BatchPlan()
         decoding = streams.decoding
@@ -214,7 +214,7 @@ class VerifierLoop:
         ready = self._pacing.ready(decoding)
         self._drafted = self.drafters.blocks_of(ready)
         if not ready:
-            has_prompts = streams.prefilling or len(streams.waiting)
+            has_prompts = streams.prefilling or streams.waiting
             most = self._pacing.prefill_room(most) if has_prompts else 0
             if not most:
                 return BatchPlan()

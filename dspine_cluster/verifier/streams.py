@@ -114,6 +114,8 @@ class Streams:
     @property
     def num_joining(self) -> int:
         """Requests that have not decoded and will soon: their prompts are computed, or wait for that and have room."""
+        if not self.prefilling and not self.waiting:
+            return 0
         admitted = islice(self.waiting, self.num_free_slots)
         return sum([session.round == 0 for session in (*self.prefilling, *admitted)])
 
@@ -165,7 +167,7 @@ class Streams:
 
     def note_committed(self) -> None:
         """A pass has been committed: whoever waits is served by what was computed for each client up to now."""
-        if len(self.waiting):
+        if self.waiting:
             self._charge(self.running)
 
     def remove(self, uid: int, *, keep_state: bool) -> None:
@@ -226,7 +228,7 @@ class Streams:
             stream.num_charged = num_tokens
 
     def _enqueue(self, session: Session) -> None:
-        if not len(self.waiting):
+        if not self.waiting:
             self._charge(self.running)  # while nobody waits charges mean nothing
         cached = self.prefix_cache.find(session).match.num_tokens
         self._expected[session.uid] = len(session.tokens) - cached

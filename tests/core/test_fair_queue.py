@@ -24,6 +24,7 @@ def test_one_clients_items_are_served_in_their_own_order(items: list[tuple[int, 
     for arrival, (priority, cost) in enumerate(items):
         queue.add((priority, arrival), client="", order=(priority, arrival), cost_tokens=cost)
     assert list(queue) == sorted((priority, arrival) for arrival, (priority, _) in enumerate(items))
+    assert bool(queue) == bool(len(queue)) == bool(items)
 
 
 @given(
