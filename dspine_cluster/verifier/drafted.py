@@ -54,7 +54,8 @@ def read_blocks(message: Proposals, sampled: Sequence[int], vocab_size: int) -> 
         if not set(told).issuperset(sampled):
             raise ChannelError("proposals for a sampled request came without their distribution")
         for place, row in enumerate(told):
-            blocks[row].told, blocks[row].place = message, place
+            block = blocks[row]
+            block.told, block.place = message, place
     return blocks
 
 

@@ -79,8 +79,9 @@ class Replies:
             ask_times_s.append(min([attachment.asked_at_s for attachment in present.values()]))
             sampled = [row for row, attachment in present.items() if attachment.needs_distributions]
             blocks = read_blocks(message, sampled, self._vocab_size)
+            awaited = link.awaited
             for row, attachment in present.items():
                 attachment.block = blocks[row]
-                link.awaited.pop(uids[row], None)
+                awaited.pop(uids[row], None)
         if ask_times_s:
             link.pace.note_draft(self._clock() - min(ask_times_s), late=not present)
