@@ -182,6 +182,7 @@ class VerifierLoop:
         self.meter.note_pass(load.num_prefill_tokens, len(verdicts) - len(blocks))
         committing_from_s = self._clock()
         commits = self._committing.commit(plan, verdicts, self._drafted)
+        self._drafted = []  # letting go of that is cheap while caches have it still
         if not with_features:
             self.drafters.hold_back(plan.sessions)
         self._ask_for_drafts(plan, commits)
