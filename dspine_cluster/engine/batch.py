@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ class PackedRows:
         self.columns = np.array((lengths, starts, state_slots), np.int64)
         """int64 [3, num_segments]: `lengths`, `starts` and `state_slots`."""
         self.num_rows = len(tokens)
-        self.num_pages = num_pages_for(int((self.columns[0] + self.columns[1]).max()))
+        self.num_pages = num_pages_for(max(map(add, starts, lengths)))
         """That the longest of the requests needs."""
         self._page_table = page_table
         assert self.num_pages <= page_table.rows.shape[1], "a request has more positions than pages"
