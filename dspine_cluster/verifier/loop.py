@@ -140,12 +140,14 @@ class VerifierLoop:
         self._passes.logprobs.add(session)
         end_ids = end_token_ids(rules.end_conditions, self._eos_token_ids)
         self.streams.add(Stream(session, detokenizer, rules, end_ids, timeline))
+        self.streams.write_gauges(self.metrics)
 
     def abort(self, uid: int) -> None:
         """Forget a request; harmless when it has ended."""
         self._passes.logprobs.forget(uid)
         if uid in self.streams:
             self._end(uid, keep_state=False)
+            self.streams.write_gauges(self.metrics)
 
     def load(self) -> ReplicaLoad:
         """How busy it is between two steps."""
@@ -160,8 +162,7 @@ class VerifierLoop:
         started_s = self._clock()
         self.drafters.receive()
         plan = self._plan()
-        if plan.is_empty:
-            self.streams.write_gauges(self.metrics)
+        if plan is None:
             wait_s = self._pacing.wait_s()
             if wait_s == inf:
                 self._busy_since_s = None
@@ -204,12 +205,13 @@ class VerifierLoop:
             self.meter.advance(self._clock(), num_running)
         return rest_s
 
-    def _plan(self) -> BatchPlan:
+    def _plan(self) -> BatchPlan | None:
+        """What runs now, with what it needs; None if that is nothing."""
         streams, most = self.streams, self._config.max_batch_tokens
         num_running = len(streams.running)
         if not streams.waiting and self._pacing.still_waits(num_running):
             self.meter.advance(self._clock(), num_running)
-            return BatchPlan()
+            return None
         decoding = streams.decoding
         self.meter.advance(self._clock(), len(decoding))
         ready = self._pacing.ready(decoding)
@@ -218,7 +220,7 @@ class VerifierLoop:
             has_prompts = streams.prefilling or streams.waiting
             most = self._pacing.prefill_room(most) if has_prompts else 0
             if not most:
-                return BatchPlan()
+                return None
         budget = Budget(
             free_pages=streams.prefix_cache.index.num_available,
             free_slots=streams.num_free_slots,
@@ -237,7 +239,7 @@ class VerifierLoop:
             self._apply(plan)
         else:
             streams.apply(plan)
-        return plan
+        return None if plan.is_empty else plan
 
     def _apply(self, plan: BatchPlan) -> None:
         """Apply a plan by which some requests begin or give way."""
@@ -248,6 +250,7 @@ class VerifierLoop:
         admitted = [chunk.session for chunk in plan.chunks if chunk.session.cached_prompt_tokens is None]
         joining = [chunk.session for chunk in plan.chunks if chunk.session.phase is Phase.WAITING]
         self.streams.apply(plan)
+        self.streams.write_gauges(self.metrics)  # a plan by which all give way is followed by no pass
         for session in [*plan.preempted, *joining]:
             self.streams.by_uid[session.uid].note_phase()
         if self.policy.drafts_newcomers:
