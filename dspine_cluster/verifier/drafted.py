@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import count, repeat
 
 import numpy as np
 from msgspec import Struct
@@ -22,7 +24,10 @@ _NUM_SIZES = 8
 class DraftedBlock(Struct, eq=False):
     """Proposals for one request's present anchor."""
 
-    tokens: list[int]
+    tokens: array[int]
+    """Those of all blocks of its message, end to end: no number is made of one that is not verified."""
+    start: int
+    """Where its own begin among them."""
     cells: list[int]
     """Where each of its proposals belongs by the drafter's confidence there; see `core.survival.cells_of`."""
     told: Proposals | None = None
@@ -48,7 +53,8 @@ def read_blocks(message: Proposals, sampled: Sequence[int], vocab_size: int) -> 
         ChannelError: one of the rows cannot be used.
     """
     _check_ids(message.tokens, vocab_size)
-    blocks = list(map(DraftedBlock, message.tokens.tolist(), read_cells(message.bins)))
+    tokens, num_proposals = array("i", message.tokens.tobytes()), message.tokens.shape[1]
+    blocks = list(map(DraftedBlock, repeat(tokens), count(0, num_proposals), read_cells(message.bins)))
     if sampled:
         told = _check_distributions(message, vocab_size)
         if not set(told).issuperset(sampled):
@@ -67,7 +73,7 @@ def lay_out(
     for anchor, block, length in zip(anchors, drafted, lengths, strict=True):
         tokens.append(anchor)
         if block is not None:
-            tokens += block.tokens[:length]
+            tokens += block.tokens[block.start : block.start + length]
     return tokens
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -106,7 +108,10 @@ def test_cells_of_a_whole_answer_are_those_of_its_blocks() -> None:
 @given(st.data())
 def test_proposals_are_laid_out_behind_their_anchors_whoever_drafted_them(data: st.DataObject) -> None:
     blocks = data.draw(st.lists(st.none() | st.lists(st.integers(0, 99), max_size=15), max_size=6))
-    drafted = [None if own is None else DraftedBlock(own, []) for own in blocks]
+    tokens, drafted = array("i"), list[DraftedBlock | None]()
+    for own in blocks:
+        drafted.append(None if own is None else DraftedBlock(tokens, len(tokens), []))
+        tokens.extend(own or [])
     lengths = [0 if own is None else data.draw(st.integers(0, len(own))) for own in blocks]
     anchors = list(range(100, 100 + len(blocks)))
     expected = list[int]()
