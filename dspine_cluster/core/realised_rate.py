@@ -115,7 +115,7 @@ class RealisedRate:
         faded = {key: self._faded(sums) for key, sums in self._sums.items() if key[0] is kind}
         own = faded.pop(own_key, _Sums())
         for sums in (_total(faded.values()), own):
-            if sums.num_rounds:
+            if sums.elapsed_s:  # what fades in great strides reaches 0 before the number of its rounds does
                 weight = sums.num_rounds / (sums.num_rounds + _PRIOR_ROUNDS)
                 prior += weight * (sums.worth_s / sums.elapsed_s - prior)
         return prior

@@ -30,6 +30,13 @@ def test_nothing_is_corrected_before_a_round_has_ended() -> None:
     assert realised.ratio(ALL, NUM_REQUESTS) == 1.0
 
 
+def test_rounds_of_which_no_time_is_left_say_nothing() -> None:
+    realised = RealisedRate()
+    run(realised, SOME, expected_s=5e-324, elapsed_s=5e-324, num_rounds=1)
+    run(realised, NONE, expected_s=1.0, elapsed_s=1.0, num_rounds=1000)
+    assert realised.ratio(SOME, NUM_REQUESTS) == realised.ratio(NONE, NUM_REQUESTS)
+
+
 @given(st.sampled_from(RoundKind), seconds, seconds)
 def test_rounds_that_take_as_long_as_ever_have_the_ratio_of_expected_and_elapsed_time(
     kind: RoundKind, expected_s: float, elapsed_s: float
