@@ -239,7 +239,9 @@ class VerifierLoop:
             self._apply(plan)
         else:
             streams.apply(plan)
-        return None if plan.is_empty else plan
+        if plan.is_empty:  # what those that gave way held lets others run
+            return self._plan() if plan.preempted else None
+        return plan
 
     def _apply(self, plan: BatchPlan) -> None:
         """Apply a plan by which some requests begin or give way."""

@@ -15,6 +15,7 @@ from dspine_cluster.core.session import Session
 from dspine_cluster.core.verify_length import (
     NO_LOAD,
     Blocks,
+    FixedVerifyLength,
     Outcomes,
     PassLoad,
     VerifyLengthPolicy,
@@ -376,6 +377,19 @@ def test_a_half_of_which_nobody_can_run_does_not_keep_the_other_waiting(target: 
     pacing.forget([first])
     Outstanding.uids = {2}
     assert pacing.ready([second, joining]) == [second]
+
+
+def test_a_half_that_gives_way_leaves_its_turn_to_the_other(target: TargetModel) -> None:
+    class Halves(FixedVerifyLength):
+        @property
+        def has_halves(self) -> bool:
+            return True
+
+    channel = ScriptedChannel(lambda item: [0])
+    harness = LoopHarness(target, channel=channel, policy=Halves(1), pool_tokens=288)
+    prompts = [list(range(10)), list(range(12))]
+    harness.generate([make_request(prompt, max_tokens=160, ignore_eos=True) for prompt in prompts])
+    assert harness.loop.metrics.preemptions_total == 1
 
 
 def test_halves_end_when_the_policy_says_so(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
