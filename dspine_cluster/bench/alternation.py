@@ -10,8 +10,11 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-SLICE_S = 0.5
-"""Tens of passes: a switch costs little of that, and the machine is seldom another one in the next slice."""
+SLICE_S = 0.15
+"""Some tens of passes: a switch costs little of that, and the machine is seldom another one in the next slice."""
+_SETTLE_S = 0.02
+"""Time for both to ask for what they begin with, before the first of them runs: else it would be asked for that bit by
+bit, and the other one all at once."""
 
 
 class TurnClock:
@@ -82,6 +85,7 @@ async def take_turns(
     for clock, _ in jobs:
         clock.hold()
     try:
+        await asyncio.sleep(_SETTLE_S)
         while unfinished := [(clock, job) for clock, job in jobs if not job.done()]:
             for clock, job in unfinished:
                 clock.go()

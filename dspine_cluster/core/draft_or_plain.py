@@ -30,7 +30,9 @@ _MIN_ROUNDS = 16
 _MAX_ROUNDS = 512
 """The same while one switch follows the other."""
 _CROWD_FACTOR = 1.5
-"""A change of the number of requests by more than this is answered at once."""
+"""More requests than before by this factor are answered at once."""
+_FEWER_PASSES = 8
+"""Fewer by that factor once they have been for so many passes: those that ended together may soon have successors."""
 _CLOSE_RATIO = 0.7
 """From this share of the present throughput on, plain decoding is worth a measurement."""
 _NEAR_RATIO = 0.95
@@ -61,6 +63,7 @@ class DraftOrPlain:
         """Stand for those that will be known soon."""
         self._decided_round = self._switched_round = 0
         self._decided_requests = 0
+        self._num_fewer_passes = 0  # since when there have been much fewer
         self._rest_rounds = _MIN_ROUNDS
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
         self._hoped_ratio = 0.0  # the same at best
@@ -101,6 +104,8 @@ class DraftOrPlain:
         """Whether to decide anew."""
         if not self._records or not self._promises.recent or self._round < _FIRST_ROUNDS:
             return False
+        if self._may_be_more_soon:
+            return False
         rounds = self._round - self._decided_round
         if self._is_crowd_new or rounds >= self._rest_rounds:
             return True
@@ -113,8 +118,18 @@ class DraftOrPlain:
 
     @property
     def _is_crowd_new(self) -> bool:
-        decided, present = self._decided_requests, self._num_all
-        return present > _CROWD_FACTOR * decided or decided > _CROWD_FACTOR * present
+        if self._are_much_fewer:
+            return self._num_fewer_passes >= _FEWER_PASSES
+        return self._num_all > _CROWD_FACTOR * self._decided_requests
+
+    @property
+    def _are_much_fewer(self) -> bool:
+        return self._decided_requests > _CROWD_FACTOR * self._num_all
+
+    @property
+    def _may_be_more_soon(self) -> bool:
+        """Whether it is too early to tell if there are fewer requests for long."""
+        return self._are_much_fewer and self._num_fewer_passes < _FEWER_PASSES
 
     def join(self, *uids: int) -> None:
         """Know requests; harmless when they are known."""
@@ -135,6 +150,8 @@ class DraftOrPlain:
     def forget(self, uid: int) -> None:
         record = self._records.pop(uid, None)
         self._num_drafting -= record is not None and record.is_drafting
+        if not self._records:
+            self._decided_requests = 0
 
     def note(self, acceptances: Iterable[tuple[int, int, int, float]]) -> None:
         """Of requests: (uid, verified positions up to the first rejection, how many were accepted, how many of these
@@ -151,8 +168,9 @@ class DraftOrPlain:
         if record is not None:
             self._promises.note_curve(record, curve, self._round, len(self._records))
 
-    def end_pass(self) -> None:
-        self._round += 1
+    def end_passes(self, num_passes: int = 1) -> None:
+        self._round += num_passes
+        self._num_fewer_passes = self._num_fewer_passes + num_passes if self._are_much_fewer else 0
 
     def promises(self) -> list[list[Curve]]:
         """Survivals to expect of each request's next block; where there are no requests, of what they were like."""
@@ -165,12 +183,13 @@ class DraftOrPlain:
     def place(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Decide for the requests that are new or will be soon, by what requests are like and not by what those are
         that happen to run: draft for all of them or for none, which must not be better with none of the others either.
+        Where there are much fewer than a moment ago, as before: that may soon be over.
         Arguments as for `decide`."""
         if not self._newcomers and not self._joining:
             return
         uids, self._newcomers = self._newcomers, []
         newcomers = [*(self._records[uid] for uid in uids if uid in self._records), *self._joining]
-        if not newcomers or not self._promises.recent:
+        if not newcomers or not self._promises.recent or self._may_be_more_soon:
             return
         histogram = SurvivalHistogram()
         plain = self._rate(histogram, curve_of, draft_s_of)

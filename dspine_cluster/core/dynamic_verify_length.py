@@ -17,6 +17,7 @@ from dspine_cluster.core.exploration import Exploration, PlainTrials
 from dspine_cluster.core.feature_lead import FeatureLead
 from dspine_cluster.core.halves import Halves
 from dspine_cluster.core.pass_cost import PassCost
+from dspine_cluster.core.plain_stretch import PlainStretch
 from dspine_cluster.core.realised_rate import ExpectedRound, RoundKind
 from dspine_cluster.core.verify_length import NO_LOAD, Blocks, Outcomes, PassLoad, VerifyLengthPolicy
 from dspine_cluster.core.verify_walk import RoundPrice, choose_lengths, first_that_fit
@@ -54,6 +55,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._plain_trials = PlainTrials()
         self._is_plain = False  # whether nothing is drafted for now
         self._features = FeatureLead()
+        self._stretch = PlainStretch()
+        self._num_joining = 0
         self._expected: ExpectedRound | None = None  # of that which ends with the present pass
         self._elapsed_s: float | None = None
         self._figures = DecisionFigures()
@@ -71,6 +74,8 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return self._features.is_on
 
     def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
+        if self._stretch.is_on and not any(blocks.num_proposals):
+            return list(blocks.num_proposals)
         self._survival.begin(blocks)
         in_full = self._explored(blocks)
         self._expected = None
@@ -94,9 +99,17 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return walk.lengths
 
     def note_joining(self, num_requests: int) -> None:
+        if num_requests == self._num_joining and self._stretch.is_on:
+            return
+        self._stretch.end()
+        self._num_joining = num_requests
         self.draft_or_plain.note_joining(num_requests)
 
     def choose_drafts(self, uids: Sequence[int]) -> Collection[int]:
+        if self._stretch.goes_on(uids):
+            self._figures.num_plain += len(uids)
+            return ()
+        self._stretch.end()
         choice = self.draft_or_plain
         choice.join(*uids)
         if self.pass_cost.is_known:
@@ -121,6 +134,9 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._is_plain = is_plain_trial or not may_draft
         if self._is_plain:
             self._figures.num_plain += len(uids)
+            if not self._features.is_on and not choice.num_drafting:
+                self._expected = None
+                self._stretch.begin(uids)
             return ()
         if self._exploration.is_due:
             self._exploration.begin(self._random.choice(uids))
@@ -158,6 +174,11 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._elapsed_s = elapsed_s
 
     def note_pass(self, outcomes: Outcomes, load: PassLoad, taken_s: float) -> None:
+        is_like_others = not self._survival.num_drafted and not load.num_prefill_tokens
+        if self._stretch.is_on and is_like_others and self._stretch.skip_pass():
+            self._elapsed_s = None
+            return
+        self._stretch.end()
         num_verified = sum(outcomes.num_verified)
         num_tokens = load.num_prefill_tokens + len(outcomes) + num_verified
         self._had_features = self._features.is_on or self._survival.num_drafted > 0
@@ -179,9 +200,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             return
         self._kv_tokens_each = load.num_kv_tokens / len(outcomes)
         self._num_passes += 1
-        self._exploration.end_pass()
+        num_passes = 1 + self._stretch.take_unseen()
+        self._exploration.end_passes(num_passes)
         self._features.end_pass()
-        self.halves.end_pass()
+        self.halves.end_passes(num_passes)
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
@@ -193,7 +215,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             ):
                 self.draft_or_plain.note_curve(uid, survivals)
             self._survival.learn()
-        self.draft_or_plain.end_pass()
+        self.draft_or_plain.end_passes(num_passes)
 
     def forget(self, uid: int) -> None:
         self.draft_or_plain.forget(uid)

@@ -36,7 +36,7 @@ class Bench:
         for _ in range(num_passes):
             for uid in self.drafting:
                 self.draft(uid)
-            self.choice.end_pass()
+            self.choice.end_passes()
             if self.choice.is_due:
                 self.choice.decide(self.curve_of, self.draft_s)
 
@@ -234,8 +234,48 @@ def test_of_a_crowd_of_which_many_have_gone_some_may_be_drafted_for() -> None:
             bench.draft(uid)
     for uid in range(6, 12):
         bench.leave(uid)
-    bench.run(1)
+    bench.run(8)
     assert bench.drafting == [0, 1]
+
+
+def crowd_that_decodes_plainly() -> Bench:
+    """Four requests, of which two alone would be drafted for."""
+    bench = Bench(4, token_s=0.02, draft_s=lambda count: 0.1 if count <= 2 else 10.0)
+    bench.run(600)
+    for _ in range(8):
+        for uid in bench.uids:
+            bench.draft(uid)
+    assert bench.drafting == []
+    return bench
+
+
+def test_fewer_requests_that_stay_few_are_drafted_for() -> None:
+    bench = crowd_that_decodes_plainly()
+    bench.leave(0)
+    bench.leave(1)
+    bench.run(20)
+    assert bench.drafting == [2, 3]
+
+
+def test_a_crowd_some_of_which_have_ended_a_moment_ago_is_judged_as_before() -> None:
+    bench = crowd_that_decodes_plainly()
+    num_switches = bench.choice.num_switches
+    for uid in range(4, 40, 2):
+        bench.leave(uid - 4)
+        bench.leave(uid - 3)
+        bench.run(3)
+        bench.join(uid)
+        bench.join(uid + 1)
+        assert bench.drafting == []
+        bench.run(20)
+    assert bench.choice.num_switches == num_switches
+
+
+def test_who_comes_when_all_have_ended_is_judged_at_once() -> None:
+    bench = crowd_that_decodes_plainly()
+    bench.leave_all()
+    bench.join(4)
+    assert bench.drafting == [4]
 
 
 def test_where_it_is_not_drafted_any_more_neither_are_newcomers() -> None:

@@ -191,6 +191,57 @@ def test_halves_take_turns_where_costs_say_so(constant_s: float, token_s: float,
     assert policy.has_halves is has_halves
 
 
+def decode_plainly(policy: DynamicVerifyLength, num_passes: int, *, num_prefill_tokens: int = 0) -> None:
+    """Passes of two requests that take a second, in which nothing is drafted."""
+    for _ in range(num_passes):
+        assert policy.choose(blocks_of([], [])) == [0, 0]
+        policy.note_pass(outcomes_of([0, 0]), PassLoad(num_prefill_tokens=num_prefill_tokens), 1.0)
+        policy.note_joining(0)
+        assert not policy.choose_drafts([0, 1])
+
+
+def settled_on_plain() -> DynamicVerifyLength:
+    """Nothing that was drafted was accepted, and no trial is made."""
+    never = ExplorationSettings(first_rounds=10_000, every_rounds=10_000)
+    policy = DynamicVerifyLength(Random(0), exploration=Exploration(never))
+    drafting: set[int] = {0, 1}
+    for _ in range(200):
+        lengths = policy.choose(blocks_of(*([0.5] * 15 if uid in drafting else [] for uid in range(2))))
+        policy.note_pass(outcomes_of(lengths), PassLoad(), 1.0)
+        drafting = set(policy.choose_drafts([0, 1]))
+        policy.note_drafts(max(1, len(drafting)), 1.0)
+    assert not policy.wants_features
+    return policy
+
+
+def test_plain_passes_like_each_other_are_looked_at_now_and_then_and_all_counted() -> None:
+    policy = settled_on_plain()
+    before = policy.figures()
+    decode_plainly(policy, 64)
+    after = policy.figures()
+    seen_s = after["judged_pass_seconds_total"] - before["judged_pass_seconds_total"]
+    assert 6.0 <= seen_s <= 10.0, "one of eight, a second each"
+    assert (
+        after["draft_decisions_total{decision=plain}"] - before["draft_decisions_total{decision=plain}"]
+        == 128
+    )
+
+
+def test_a_pass_with_prompts_among_plain_ones_is_learnt_from() -> None:
+    policy = settled_on_plain()
+    before_s = policy.figures()["judged_pass_seconds_total"]
+    for _ in range(10):
+        decode_plainly(policy, 2)
+        decode_plainly(policy, 1, num_prefill_tokens=64)
+    assert policy.figures()["judged_pass_seconds_total"] - before_s >= 10.0
+
+
+def test_a_draft_that_comes_late_among_plain_passes_is_verified() -> None:
+    policy = settled_on_plain()
+    decode_plainly(policy, 1)
+    assert policy.choose(blocks_of([0.99] * 8, []))[0] > 0
+
+
 def test_what_was_decided_and_why_is_told() -> None:
     policy = DynamicVerifyLength(Random(0))
     play(policy, 0.1, 0.01, draft_s=0.01)

@@ -228,7 +228,7 @@ def test_requests_that_nothing_speaks_for_decode_plainly_beside_the_others() -> 
 
     costs = TwoCores()
     policy, simulation = simulate(costs, draft, 8)
-    simulation.run(500)
+    simulation.run(1000)
     report = simulation.run(200)
     assert not any(policy.draft_or_plain.is_drafting(uid) for uid in range(0, 8, 2))
     assert report.tokens_per_s > 1.2 * plain_rate(costs, 8)
