@@ -21,6 +21,7 @@ from dspine_cluster.bench.environment import describe_environment
 from dspine_cluster.bench.statistics import pooled_interval
 from dspine_cluster.bench.workload import LONG, TASK_NAMES
 from dspine_cluster.config import ModelSource, VerifierConfig
+from dspine_cluster.garbage import collect_rarely
 from dspine_cluster.local_pair import await_connection
 from dspine_cluster.verifier.service import VerifierService
 
@@ -103,6 +104,7 @@ def run_speedup(
     plain_config = replace(config, drafter=ModelSource("none"))
     with _served(config, clocks["dspine"]) as drafted, _served(plain_config, clocks["none"]) as plain:
         verifiers = {"dspine": drafted, "none": plain}
+        collect_rarely()  # as replicas do
 
         def run(sides: Mapping[str, Side], batch: Sequence[Sequence[int]], concurrency: int) -> None:
             """In the order of `sides`."""
