@@ -68,7 +68,7 @@ class DraftOrPlain:
         """Stand for those that will be known soon."""
         self._decided_round = self._switched_round = 0
         self._decided_requests = 0
-        self._num_fewer_passes = 0  # since when there have been much fewer
+        self._num_fewer_passes = 0  # with much fewer, up to now
         self._rest_rounds = _MIN_ROUNDS
         self._plain_ratio = 1.0  # throughput of plain decoding over that of the present assignment
         self._hoped_ratio = 0.0  # the same at best
@@ -107,9 +107,8 @@ class DraftOrPlain:
     @property
     def is_due(self) -> bool:
         """Whether to decide anew."""
-        if not self._records or not self._promises.recent or self._round < _FIRST_ROUNDS:
-            return False
-        if self._may_be_more_soon:
+        is_known = self._records and self._promises.recent and self._round >= _FIRST_ROUNDS
+        if not is_known or self._may_be_more_soon:
             return False
         rounds = self._round - self._decided_round
         if self._is_crowd_new or rounds >= self._rest_rounds:
@@ -123,9 +122,8 @@ class DraftOrPlain:
 
     @property
     def _is_crowd_new(self) -> bool:
-        if self._are_much_fewer:
-            return self._num_fewer_passes >= _FEWER_PASSES
-        return self._num_all > _CROWD_FACTOR * self._decided_requests
+        """Asked where there may not be more soon."""
+        return self._are_much_fewer or self._num_all > _CROWD_FACTOR * self._decided_requests
 
     @property
     def _are_much_fewer(self) -> bool:
@@ -176,9 +174,9 @@ class DraftOrPlain:
         if record is not None:
             self._promises.note_curve(record, curve, self._round, len(self._records))
 
-    def end_passes(self, num_passes: int = 1) -> None:
-        self._round += num_passes
-        self._num_fewer_passes = self._num_fewer_passes + num_passes if self._are_much_fewer else 0
+    def end_pass(self) -> None:
+        self._round += 1
+        self._num_fewer_passes = self._num_fewer_passes + 1 if self._are_much_fewer else 0
 
     def promises(self) -> list[list[Curve]]:
         """Survivals to expect of each request's next block; where there are no requests, of what they were like."""

@@ -56,7 +56,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._is_plain = False  # whether nothing is drafted for now
         self._features = FeatureLead()
         self._stretch = PlainStretch()
-        self._num_joining = 0
+        self._num_joining = 0  # as told last
         self._expected: ExpectedRound | None = None  # of that which ends with the present pass
         self._elapsed_s: float | None = None
         self._figures = DecisionFigures()
@@ -74,11 +74,11 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         return self._features.is_on
 
     def choose(self, blocks: Blocks, load: PassLoad = NO_LOAD) -> list[int]:
-        if self._stretch.is_on and not any(blocks.num_proposals):
+        self._expected = None
+        if self._stretch.is_on and not self._survival.num_drafted and not any(blocks.num_proposals):
             return list(blocks.num_proposals)
         self._survival.begin(blocks)
         in_full = self._explored(blocks)
-        self._expected = None
         if not self._survival.num_drafted:
             return list(blocks.num_proposals)
         if not self.pass_cost.is_known:
@@ -134,8 +134,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         self._is_plain = is_plain_trial or not may_draft
         if self._is_plain:
             self._figures.num_plain += len(uids)
-            if not self._features.is_on and not choice.num_drafting:
-                self._expected = None
+            if not self._features.is_on:
                 self._stretch.begin(uids)
             return ()
         if self._exploration.is_due:
@@ -177,6 +176,10 @@ class DynamicVerifyLength(VerifyLengthPolicy):
         is_like_others = not self._survival.num_drafted and not load.num_prefill_tokens
         if self._stretch.is_on and is_like_others and self._stretch.skip_pass():
             self._elapsed_s = None
+            self._exploration.end_pass()
+            self.halves.end_pass()
+            self.draft_or_plain.end_pass()
+            self.draft_or_plain.realised.skip_round()
             return
         self._stretch.end()
         num_verified = sum(outcomes.num_verified)
@@ -200,10 +203,9 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             return
         self._kv_tokens_each = load.num_kv_tokens / len(outcomes)
         self._num_passes += 1
-        num_passes = 1 + self._stretch.take_unseen()
-        self._exploration.end_passes(num_passes)
+        self._exploration.end_pass()
         self._features.end_pass()
-        self.halves.end_passes(num_passes)
+        self.halves.end_pass()
         if self._survival.num_drafted:
             mean = num_verified / self._survival.num_drafted
             self._verified_per_block += _AVERAGE_WEIGHT * (mean - self._verified_per_block)
@@ -215,7 +217,7 @@ class DynamicVerifyLength(VerifyLengthPolicy):
             ):
                 self.draft_or_plain.note_curve(uid, survivals)
             self._survival.learn()
-        self.draft_or_plain.end_passes(num_passes)
+        self.draft_or_plain.end_pass()
 
     def forget(self, uid: int) -> None:
         self.draft_or_plain.forget(uid)

@@ -44,8 +44,8 @@ class Exploration:
         """Whether a request is on trial, or is to be."""
         return self.uid is not None or self.is_due
 
-    def end_passes(self, num_passes: int = 1) -> None:
-        self._rounds_left -= num_passes
+    def end_pass(self) -> None:
+        self._rounds_left -= 1
 
     def begin(self, uid: int) -> None:
         """Try this request next."""

@@ -32,8 +32,8 @@ class Halves:
         self._settings = settings
         self._rounds_left = 0
 
-    def end_passes(self, num_passes: int = 1) -> None:
-        self._rounds_left -= num_passes
+    def end_pass(self) -> None:
+        self._rounds_left -= 1
 
     def decide(self, num_requests: int, pass_s: Seconds, draft_s: Seconds) -> None:
         """Look at what both take for `num_requests`, if it is time to."""

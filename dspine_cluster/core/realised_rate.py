@@ -100,6 +100,10 @@ class RealisedRate:
         self._num_tokens = self._elapsed_s = 0.0
         self._is_spoilt = False
 
+    def skip_round(self) -> None:
+        """A round like those before it has ended, and was not looked at."""
+        self._round += 1
+
     def ratio(self, kind: RoundKind, num_requests: int) -> float:
         """The rate that came true over the one that was predicted, for rounds of a kind while so many requests run. Few
         rounds of these say as much as those of all numbers, and few of a kind as those of all kinds."""

@@ -36,7 +36,7 @@ class Bench:
         for _ in range(num_passes):
             for uid in self.drafting:
                 self.draft(uid)
-            self.choice.end_passes()
+            self.choice.end_pass()
             if self.choice.is_due:
                 self.choice.decide(self.curve_of, self.draft_s)
 
@@ -232,7 +232,8 @@ def test_of_a_crowd_of_which_many_have_gone_some_may_be_drafted_for() -> None:
     for _ in range(40):
         for uid in bench.uids:
             bench.draft(uid)
-    bench.choice.end_passes(400)
+    for _ in range(400):
+        bench.choice.end_pass()
     for uid in range(6, 12):
         bench.leave(uid)
     bench.run(8)
@@ -278,13 +279,15 @@ def test_it_is_begun_with_requests_that_run_long_enough_to_gain_by_it(num_passes
     bench = Bench(0, token_s=0.0, draft_s=lambda count: 10.0)
     for uid in range(100, 140):
         bench.choice.join(uid)
-        bench.choice.end_passes(num_passes)
+        for _ in range(num_passes):
+            bench.choice.end_pass()
         bench.choice.forget(uid)
     bench.join(0)
     bench.join(1)
     for uid in bench.uids:
         bench.choice.note_curve(uid, [0.6**j for j in range(1, 9)])
-    bench.choice.end_passes(20)
+    for _ in range(20):
+        bench.choice.end_pass()
     bench.run(20)
     assert bench.drafting == []
     draft_s = sum(0.6**j for j in range(9)) / 1.1 - 1.0

@@ -236,6 +236,28 @@ def test_a_pass_with_prompts_among_plain_ones_is_learnt_from() -> None:
     assert policy.figures()["judged_pass_seconds_total"] - before_s >= 10.0
 
 
+def test_plain_passes_are_looked_at_however_soon_one_request_follows_the_other() -> None:
+    policy = settled_on_plain()
+    before_s = policy.figures()["judged_pass_seconds_total"]
+    for uid in range(2, 102):
+        for _ in range(4):
+            policy.choose(Blocks([uid], [0], [()], [True]))
+            policy.note_pass(Outcomes([uid], [0], [0]), PassLoad(), 1.0)
+            assert not policy.choose_drafts([uid])
+        policy.forget(uid)
+    assert policy.figures()["judged_pass_seconds_total"] - before_s == pytest.approx(400 / 8, abs=2.0)
+
+
+def test_drafts_whose_pass_was_not_run_say_nothing_of_the_next_one() -> None:
+    policy = settled_on_plain()
+    policy.choose(blocks_of([0.99] * 8, []))
+    policy.choose(blocks_of([], []))
+    before = policy.figures()
+    policy.note_pass(outcomes_of([0, 0]), PassLoad(), 1.0)
+    assert not policy.wants_features
+    assert policy.figures() == before, "a plain pass of a stretch, which is not looked at"
+
+
 def test_a_draft_that_comes_late_among_plain_passes_is_verified() -> None:
     policy = settled_on_plain()
     decode_plainly(policy, 1)

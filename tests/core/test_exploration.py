@@ -7,7 +7,7 @@ def rounds_until_due(exploration: Exploration) -> int:
     for number in range(10_000):
         if exploration.is_due:
             return number
-        exploration.end_passes()
+        exploration.end_pass()
     raise AssertionError("never due")
 
 
@@ -70,7 +70,7 @@ def plain_passes(trials: PlainTrials, exploration: Exploration, num_passes: int,
     """The passes that are plain."""
     plain = []
     for number in range(num_passes):
-        exploration.end_passes()
+        exploration.end_pass()
         if trials.is_next(exploration, **known):
             plain.append(number)
         elif exploration.is_due:

@@ -68,7 +68,7 @@ def test_noise_does_not_make_it_flap() -> None:
         factor = random.lognormvariate(0.0, 0.03)
         # 8 requests: 2 t(4) is 18 of 10 + 9 = 19, which is 0.947
         halves.decide(8, linear(8.0, 0.25), linear(8.95 * factor, 0.0))
-        halves.end_passes()
+        halves.end_pass()
         changes += halves.is_on != was_on
     assert changes <= 1
 

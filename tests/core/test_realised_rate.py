@@ -37,6 +37,18 @@ def test_rounds_of_which_no_time_is_left_say_nothing() -> None:
     assert realised.ratio(SOME, NUM_REQUESTS) == realised.ratio(NONE, NUM_REQUESTS)
 
 
+def test_rounds_that_nobody_looked_at_make_others_older() -> None:
+    seen, unseen = RealisedRate(), RealisedRate()
+    for realised, num_unseen in ((seen, 0), (unseen, 7)):
+        run(realised, ALL, expected_s=1.0, elapsed_s=2.0, num_rounds=20)
+        for _ in range(300):
+            run(realised, NONE, expected_s=1.0, elapsed_s=1.0, num_rounds=1)
+            for _ in range(num_unseen):
+                realised.skip_round()
+    assert seen.ratio(ALL, NUM_REQUESTS) < 0.65
+    assert unseen.ratio(ALL, NUM_REQUESTS) > 0.75
+
+
 @given(st.sampled_from(RoundKind), seconds, seconds)
 def test_rounds_that_take_as_long_as_ever_have_the_ratio_of_expected_and_elapsed_time(
     kind: RoundKind, expected_s: float, elapsed_s: float
