@@ -68,7 +68,7 @@ def speedup(
     turns: Annotated[
         int,
         typer.Option(
-            min=1, help="Of each concurrency, twice as many from 8 on; both decode the same prompts."
+            min=1, help="Of each concurrency, twice as many from 4 on; both decode the same prompts."
         ),
     ] = 4,
     verify: Annotated[str, typer.Option(help="`dynamic` or `fixed:K`.")] = "dynamic",
