@@ -9,7 +9,6 @@ from dspine_cluster.core.cost_curve import CostCurve
 from dspine_cluster.core.draft_promise import Curve, DraftPromises, RequestRecord
 from dspine_cluster.core.draft_value import SurvivalHistogram, best_rate, gap_of
 from dspine_cluster.core.realised_rate import RealisedRate, RoundKind
-from dspine_cluster.core.request_length import RequestLengths
 
 PassCurve = Callable[[int, bool], CostCurve]
 """The cost of a pass with that many requests, with features for drafters or without."""
@@ -24,9 +23,6 @@ _HYSTERESIS = 0.02
 _MIXED_MARGIN = 0.2
 """One that treats requests differently must promise this much more again: its drafts are made, and its features
 taken in, beside passes that go on."""
-_BEGINNING_PASSES = 4.0
-"""What it takes, in passes, to begin drafting for requests that run already: their passes compute features for a while,
-and their drafters take their contexts in before they give the first drafts."""
 _FIRST_ROUNDS = 4
 """Passes before the first decision."""
 _MIN_ROUNDS = 16
@@ -59,7 +55,6 @@ class DraftOrPlain:
         """Corrects what is predicted."""
         self._promises = DraftPromises(1.0 - 1.0 / _MEMORY_BLOCKS, _PRIOR_TRIALS, _STALE_ROUNDS)
         self._records: dict[int, RequestRecord] = {}
-        self._lengths = RequestLengths()
         self._num_drafting = 0  # of them
         self._round = 0
         self._drafts_newcomers = True
@@ -139,7 +134,7 @@ class DraftOrPlain:
         new = [uid for uid in uids if uid not in self._records]
         if not new:
             return
-        self._records.update((uid, RequestRecord(self._drafts_newcomers, self._round)) for uid in new)
+        self._records.update((uid, RequestRecord(self._drafts_newcomers)) for uid in new)
         self._newcomers += new
         self._num_drafting += len(new) * self._drafts_newcomers
 
@@ -155,7 +150,6 @@ class DraftOrPlain:
         if record is None:
             return
         self._num_drafting -= record.is_drafting
-        self._lengths.note(self._round - record.joined_round)
         if not self._records:
             self._decided_requests = 0
 
@@ -217,8 +211,7 @@ class DraftOrPlain:
     def decide(self, curve_of: PassCurve, draft_s_of: DraftSeconds) -> None:
         """Compare drafting for the most promising requests, as many as it may be, with what is done now. Soon after a
         switch no more than now are considered: what does not keep its promise ends at once. Of requests of which many
-        have come, all or none: nothing is known of each. To begin must pay for itself, too, in the passes that
-        requests have left.
+        have come, all or none: nothing is known of each.
 
         Args:
             curve_of: the cost of passes.
@@ -252,17 +245,15 @@ class DraftOrPlain:
         hope = self.realised.hope(RoundKind.NONE, num_requests)
         self._hoped_ratio = self._plain_ratio * hope / self.realised.ratio(RoundKind.NONE, num_requests)
         self._drafting_ratio = max(rates[count] for count in rates if count) / rates[0]
-        beginning = 1.0 + _BEGINNING_PASSES / self._lengths.passes_left
-        worth = {n: rate / beginning if n > len(drafting) else rate for n, rate in rates.items()}
         best = max(
             (
                 n
                 for n in rates
                 if (is_rested or n <= len(drafting)) and not (has_grown and 0 < n < num_requests)
             ),
-            key=lambda count: worth[count],
+            key=lambda count: rates[count],
         )
-        if worth[best] > (1.0 + _HYSTERESIS) * present_rate:
+        if rates[best] > (1.0 + _HYSTERESIS) * present_rate:
             self._switch([record for _, record in promises], best)
             self._drafts_newcomers = self._drafts_newcomers and best > 0
 

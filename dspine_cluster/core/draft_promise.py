@@ -21,7 +21,6 @@ class RequestRecord:
     """One request; counts fade with every verified block."""
 
     is_drafting: bool
-    joined_round: int = 0
     accepted: float = 0.0
     predicted: float = 0.0
     trials: float = 0.0

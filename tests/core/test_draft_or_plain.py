@@ -232,8 +232,6 @@ def test_of_a_crowd_of_which_many_have_gone_some_may_be_drafted_for() -> None:
     for _ in range(40):
         for uid in bench.uids:
             bench.draft(uid)
-    for _ in range(400):
-        bench.choice.end_pass()
     for uid in range(6, 12):
         bench.leave(uid)
     bench.run(8)
@@ -271,29 +269,6 @@ def test_a_crowd_some_of_which_have_ended_a_moment_ago_is_judged_as_before() -> 
         assert bench.drafting == []
         bench.run(20)
     assert bench.choice.num_switches == num_switches
-
-
-@pytest.mark.parametrize(("num_passes", "begins"), [(10, False), (400, True)])
-def test_it_is_begun_with_requests_that_run_long_enough_to_gain_by_it(num_passes: int, begins: bool) -> None:
-    """Once drafts are cheap enough, drafting gives a tenth more."""
-    bench = Bench(0, token_s=0.0, draft_s=lambda count: 10.0)
-    for uid in range(100, 140):
-        bench.choice.join(uid)
-        for _ in range(num_passes):
-            bench.choice.end_pass()
-        bench.choice.forget(uid)
-    bench.join(0)
-    bench.join(1)
-    for uid in bench.uids:
-        bench.choice.note_curve(uid, [0.6**j for j in range(1, 9)])
-    for _ in range(20):
-        bench.choice.end_pass()
-    bench.run(20)
-    assert bench.drafting == []
-    draft_s = sum(0.6**j for j in range(9)) / 1.1 - 1.0
-    bench.draft_s = lambda count: draft_s
-    bench.run(600)
-    assert bool(bench.drafting) is begins
 
 
 def test_who_comes_when_all_have_ended_is_judged_at_once() -> None:
