@@ -46,6 +46,20 @@ def teach(policy: VerifyLengthPolicy, token_s: float, *, num_requests: int = 2, 
         policy.choose_drafts(range(num_requests))
 
 
+def reject_all(policy: VerifyLengthPolicy, num_passes: int) -> list[int]:
+    """Passes and drafts of a second for two requests, of whose proposals none is accepted; how many were drafted for
+    next after each pass."""
+    asked = []
+    drafting: set[int] = {0, 1}
+    for _ in range(num_passes):
+        lengths = policy.choose(blocks_of(*([0.5] * 15 if uid in drafting else [] for uid in range(2))))
+        policy.note_pass(outcomes_of(lengths), PassLoad(), 1.0)
+        drafting = set(policy.choose_drafts([0, 1]))
+        policy.note_drafts(max(1, len(drafting)), 1.0)
+        asked.append(len(drafting))
+    return asked
+
+
 def _accepted(random: Random, num_verified: int, acceptance: float) -> int:
     return next((i for i in range(num_verified) if random.random() >= acceptance), num_verified)
 
@@ -108,14 +122,7 @@ def test_one_request_of_one_round_in_64_is_verified_in_full() -> None:
 
 def test_when_all_decode_plainly_one_draft_in_64_rounds_is_asked_for() -> None:
     policy = DynamicVerifyLength(Random(0))
-    asked = []
-    drafting: set[int] = {0, 1}
-    for _ in range(400):
-        lengths = policy.choose(blocks_of(*([0.5] * 15 if uid in drafting else [] for uid in range(2))))
-        policy.note_pass(outcomes_of(lengths), PassLoad(), 1.0)
-        drafting = set(policy.choose_drafts([0, 1]))
-        policy.note_drafts(max(1, len(drafting)), 1.0)
-        asked.append(len(drafting))
+    asked = reject_all(policy, 400)
     assert set(asked[-200:]) == {0, 1}
     assert 1 <= sum(asked[-200:]) <= 4
 
@@ -204,12 +211,7 @@ def settled_on_plain() -> DynamicVerifyLength:
     """Nothing that was drafted was accepted, and no trial is made."""
     never = ExplorationSettings(first_rounds=10_000, every_rounds=10_000)
     policy = DynamicVerifyLength(Random(0), exploration=Exploration(never))
-    drafting: set[int] = {0, 1}
-    for _ in range(200):
-        lengths = policy.choose(blocks_of(*([0.5] * 15 if uid in drafting else [] for uid in range(2))))
-        policy.note_pass(outcomes_of(lengths), PassLoad(), 1.0)
-        drafting = set(policy.choose_drafts([0, 1]))
-        policy.note_drafts(max(1, len(drafting)), 1.0)
+    reject_all(policy, 200)
     assert not policy.wants_features
     return policy
 
